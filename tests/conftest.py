@@ -29,7 +29,7 @@ MEMORY_BYTES = 4 << 30
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option by which `tests.suite` learns what came of a run."""
+    """Add the option by which `tests.suite` gets the results of a run."""
     parser.addoption("--outcome", type=Path, help="write counts and failed tests to this file")
 
 
@@ -59,7 +59,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Note what failed, for `shared_site`, and show what its processes said last."""
+    """Note failures, for `shared_site`, and show the last output of its processes."""
     report = yield
     item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
     folder: Path | None = getattr(item, "funcargs", {}).get("tmp_path")
@@ -102,8 +102,8 @@ def shared_site(
 ) -> Iterator[SiteProcess]:
     """One site with two slots for all tests that do no harm to it.
 
-    The next test gets another one when this one fails: what it leaves may keep slots for ever, and
-    all that come after it would fail as well, each at its time limit.
+    The next test gets another one when this one fails: leftovers may keep slots for ever, and all
+    later tests would fail as well, each at its time limit.
     """
     if not lasting_site:
         lasting_site.append(SiteProcess(tmp_path_factory.mktemp("site"), 2))

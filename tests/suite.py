@@ -22,7 +22,7 @@ PASSED, FAILED = 0, 1  # of pytest's exit codes
 
 @dataclass(frozen=True)
 class SuiteOutcome:
-    """What one run of pytest came to: its exit code, its counts, and the tests that failed."""
+    """The result of one run of pytest: its exit code, its counts, and the failed tests."""
 
     code: int
     passed: int

@@ -1,7 +1,7 @@
 """An adapter is a plug-in: without its folder and its entry points the rest of the tree is whole.
 
-In a copy of the tree an adapter is deleted, and by rule what is its own: the tests and stand-ins
-that bear its name, its page in docs/, and the rows of tables about it.
+In a copy of the tree an adapter is deleted, and by rule its own parts: the tests and stand-ins that
+bear its name, its page in docs/, and the rows of tables about it.
 """
 
 import os
@@ -45,7 +45,7 @@ def copy_tree(target):
 
 
 def remove(tree, adapter):
-    """Delete an adapter, and what is its own."""
+    """Delete an adapter and its own parts."""
     module, folder, page = (
         f"gateway.grids.{adapter}",
         f"gateway/grids/{adapter}/",
@@ -73,7 +73,7 @@ def remove(tree, adapter):
 
 
 def install(tree):
-    """Write what an installation of the tree tells of its entry points and its extras."""
+    """Write the metadata of an installation of the tree: its entry points and its extras."""
     text = (tree / "pyproject.toml").read_text()
     groups = re.findall(r'(?m)^\[project\.entry-points\."([\w.]+)"\]\n((?:\w.*\n)*)', text)
     folder = tree / "gridfed-0.dist-info"
@@ -90,7 +90,7 @@ def install(tree):
 
 
 def run(tree, *command):
-    """Run a command in the tree; return what it prints. It must succeed."""
+    """Run a command in the tree; return its output. It must succeed."""
     done = subprocess.run(
         command,
         cwd=tree,

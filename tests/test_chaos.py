@@ -1,4 +1,4 @@
-"""The chaos harness finds what is planted, and nothing where all is well."""
+"""The chaos harness finds planted faults, and nothing where all is well."""
 
 import math
 import subprocess
@@ -113,7 +113,7 @@ def forget_a_charge(facts):
 
 
 def forget_a_detached_charge(facts):
-    """As what ran and was given up: there is no result either."""
+    """As for a run that was given up: its result is missing too."""
     forget_a_charge(facts)
     facts.promises["a-1"].outcomes[TASKS - 1] = HeardOutcome(TASKS - 1, error="WorkerLost")
 
@@ -318,7 +318,7 @@ def test_what_the_buyer_never_took_is_void_at_the_seller(facts):
 
 
 def run_again(facts):
-    """Task 1 ran again at Paris through nobody's fault; the row of it in London's books."""
+    """Task 1 ran again at Paris without a fault of the task; its row in London's books."""
     again = replace(DELIVERY, contract="c2", first=1, tasks=1)
     sold = replace(again, side="sell", site="london")
     facts.runs.append(Run("a-1", 1, "again", 200, "ok"))

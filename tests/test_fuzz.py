@@ -1,4 +1,4 @@
-"""The fuzzer says what it should, and its checks can fail."""
+"""The fuzzer sends the messages that it should, and its checks can fail."""
 
 import random
 from collections import Counter

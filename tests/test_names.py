@@ -1,4 +1,4 @@
-"""One name stands for one thing: class names are unique, and the glossary names what exists."""
+"""One name stands for one thing: class names are unique, and the glossary names existing code."""
 
 import ast
 import re

@@ -18,8 +18,7 @@ when it ends:
 - A *return* is a frame that carries the call and is called from another module while its own module
   is further up the stack: a call-back into a module that the call has left. Frames further up that
   ran before the call (or its result) came to the process do not count, nor do coroutines: those are
-  loops, which hand the call in. So what comes back over the wire, or by the end of a function, is
-  no return.
+  loops, which hand the call in. So an answer over the wire, or the end of a function, is no return.
 
 `python -m tests.support.callpath` prints the path of a call, by process.
 """

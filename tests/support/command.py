@@ -15,7 +15,7 @@ TIMEOUT_S = 600.0
 
 
 def run(*arguments: str, code: int = 0, anew: bool = False, **environment: str) -> str:
-    """What `gridfed` says as a process: on stdout, or on stderr where it is to end with a code.
+    """The output of `gridfed` as a process: on stdout, or on stderr for an expected error code.
 
     `anew`: an interpreter of its own, from its first to its last moment.
     """
@@ -34,7 +34,7 @@ def run(*arguments: str, code: int = 0, anew: bool = False, **environment: str) 
 
 
 def _run_anew(arguments: tuple[str, ...], code: int, environment: dict[str, str]) -> str:
-    """The same by an interpreter of its own, which alone sees what is meant for interpreters."""
+    """The same by an interpreter of its own, for options of interpreters."""
     done = subprocess.run(
         [sys.executable, "-m", "gateway", *arguments],
         capture_output=True,

@@ -1,8 +1,8 @@
 """Statements that are compiled once for all the stores of a run.
 
-SQLAlchemy keeps what it has compiled with an engine, and each store has engines of its own: a
-gateway compiles a statement once, but tests, which open hundreds of stores, did little else. What
-a store compiles for itself when it is opened is kept in the same way.
+SQLAlchemy keeps compiled statements with an engine, and each store has engines of its own: a
+gateway compiles a statement once, but tests, which open hundreds of stores, did little else.
+Statements that a store compiles for itself when it is opened are kept in the same way.
 """
 
 from collections.abc import Callable, Iterator, MutableMapping

@@ -1,4 +1,4 @@
-"""A whole site in this process, at a port to which nobody comes: its desk is asked directly."""
+"""A whole site in this process, at an unused port: its desk is asked directly."""
 
 import os
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ NOON_S = 1_793_707_200.0
 
 
 class ClosedPort:
-    """A port that nobody finds; see Port for what it has."""
+    """A port without a listener; see Port for its fields."""
 
     addresses = ["ipc:///closed"]
 

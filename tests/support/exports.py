@@ -1,4 +1,4 @@
-"""Hours, runs and corrections for tests of exports, with names that nobody wishes for.
+"""Hours, runs and corrections for tests of exports, with awkward names.
 
 Beside them, the sums of exports and of statements.
 """
@@ -37,7 +37,7 @@ amounts = st.one_of(st.sampled_from([0, 1, 10**6, 3600 * 10**9]), st.integers(0,
 
 
 def hour(**fields: Any) -> Hour:
-    """An hour of which only what matters needs to be said."""
+    """An hour; all but the fields of interest have defaults."""
     defaults: dict[str, Any] = {
         **dict.fromkeys(("group", "site", "origin", "window", "tags"), ""),
         "hour": HOUR,
@@ -134,7 +134,7 @@ def traded(
 
 
 def stated(store: Store, other: str, start: int = 0, end: int = 10**6) -> Counter[str]:
-    """The same by the statement of that time, with what has no verdict yet."""
+    """The same by the statement of that time, with deliveries that have no verdict yet."""
     found: Counter[str] = Counter()
     for each in owed.statements(store.settlement, other, start * 3600.0, end * 3600.0):
         of = each.turnover
@@ -152,7 +152,7 @@ def _charges(document: Iterator[str]) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _traded(site: str, other: str, *rows: Any) -> Counter[str]:
-    """Of rows of who pays, who ran it, currency and amount."""
+    """Rows of payer, seller, currency and amount."""
     found: Counter[str] = Counter()
     for payer, seller, currency, amount in rows:
         sign = {(other, site): 1, (site, other): -1}.get((payer, seller), 0)

@@ -34,13 +34,13 @@ def _start_server() -> None:
 
 
 class Forked:
-    """What is used here of subprocess.Popen.
+    """The part of subprocess.Popen that is used here.
 
     Args:
         main: module and function that it runs, as in "gateway.cli.main:cli".
         arguments: those of its command line.
         folder: where it runs.
-        log: what it says on stderr is added to this file.
+        log: its stderr is appended to this file.
         environment: all of it.
         is_heard: `stdout` is a pipe, to be closed; else that goes to the log too.
     """

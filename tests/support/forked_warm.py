@@ -1,7 +1,7 @@
-"""What the server of forked processes has done before the first of them begins: see forked.py.
+"""Prepares the server of forked processes, before the first of them begins: see forked.py.
 
-They have what it loaded, what it compiled for a store, and that no other distribution owns our
-packages.
+They inherit its loaded modules, its compiled statements, and its check that no other distribution
+owns our packages.
 """
 
 from pathlib import Path

@@ -94,7 +94,7 @@ store.close()
 
 @contextmanager
 def start(script: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a script beside the test; whatever happens, it does not outlive the test."""
+    """Run a script beside the test; it never outlives the test."""
     process = subprocess.Popen(
         [sys.executable, "-c", script, *arguments],
         stdin=subprocess.PIPE,

@@ -106,7 +106,7 @@ class MemberSite:
             return client.ask(verb, **details)
 
     def deals(self, side: str) -> dict[str, int]:
-        """What was bought or sold, by state: tasks."""
+        """The purchases or sales, by state: tasks."""
         return {row["state"]: row["tasks"] for row in self.ask("deals") if row["side"] == side}
 
 
@@ -118,7 +118,7 @@ def settled(buyer: MemberSite, seller: MemberSite) -> bool:
 
 
 def federate(*members: MemberSite, hidden: int = 0) -> None:
-    """Everybody knows and trusts everybody, and sees pools of all but so many that hide theirs."""
+    """All sites know and trust each other, and see pools of all but so many that hide theirs."""
     first, *others = members
     for other in others:
         invitation = run("invite", *first.where).splitlines()[0]
@@ -160,7 +160,7 @@ def federate(*members: MemberSite, hidden: int = 0) -> None:
 def relay_through(relay: MemberSite, buyer: MemberSite, seller: MemberSite) -> None:
     """The buyer sends the seller no work itself, but lets another pass it on, as the seller does.
 
-    The gateways of both are started anew: what they said of the old rules no longer counts.
+    The gateways of both are started anew: their adverts of the old rules no longer count.
     """
     run("trust", seller.name, "--may-run", "none", *buyer.where)
     run("trust", relay.name, "--may-run", f"sites=@self,{seller.name}", *buyer.where)

@@ -40,7 +40,7 @@ async def until(condition, what="the condition"):
 
 
 class PeerSite:
-    """A site with its peers, and what it heard."""
+    """A site with its peers, and the messages that it received."""
 
     def __init__(self, folder, site, **settings):
         self.site, self.folder = site, folder / site
@@ -109,7 +109,7 @@ class PeerSite:
         return self.registry.level(other.site)
 
     def said_by(self, other):
-        """What another said on the session that it dialled."""
+        """The messages of a peer on the session that it dialled."""
         return [
             each.message
             for each in self.news
@@ -158,7 +158,7 @@ async def federation(folder, *sites, **settings):
 async def try_to_come_in(victim, attacker, hello=None, own=None):
     """Dial a site's port with an attacker's TLS leaf and any hello; the code of the refusal.
 
-    None when the pipe never came up, or what was opened.
+    None when the pipe never came up; else the opened content.
     """
     own = own or attacker.registry
     tls = dialler_tls(attacker.registry.folder, victim.site)

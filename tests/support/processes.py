@@ -1,4 +1,4 @@
-"""What several tests need and no fixture gives."""
+"""Helpers that several tests need and no fixture gives."""
 
 import contextlib
 import datetime
@@ -41,7 +41,7 @@ STOP_S = 200.0
 
 
 class FailingClient(Client):
-    """A client that drops its tasks when its test fails: they may be what never ends.
+    """A client that drops its tasks when its test fails: they may never end.
 
     Its exit would wait for them, and the run of all tests with it.
     """
@@ -68,7 +68,7 @@ class SetClock:
 
 
 def written(path: Path) -> str:
-    """What somebody else has written to a file; nothing until it is there."""
+    """The content of a file of another process; nothing until the file exists."""
     return path.read_text() if path.exists() else ""
 
 
@@ -77,7 +77,7 @@ def wait_until(
 ) -> None:
     """Look again and again until it holds; the longer it takes the more seldom.
 
-    To look is often to ask a gateway, which takes CPU from what is waited for.
+    A look is often a request to a gateway, which takes CPU from the awaited work.
     """
     begun_s = time.monotonic()
     while not condition():
@@ -201,7 +201,7 @@ class SiteProcess:
         self.gateway.kill()
 
     def text(self) -> str:
-        """What the gateway has said since its last start."""
+        """The gateway's output since its last start."""
         log = self.folder / f"gateway{self._starts}.log"
         return log.read_text(errors="replace") if log.exists() else ""
 
@@ -230,7 +230,7 @@ class SiteProcess:
 
 
 class InnerSite:
-    """A site in a thread of this process, whose parts a test can hold."""
+    """A site in a thread of this process; a test can hold its parts."""
 
     def __init__(
         self, folder: Path, runtime: RuntimeEnvironment | None = None, **config: Any
@@ -287,7 +287,7 @@ class Visitor:
         self.hear(0.0)
 
     def hear(self, wait_s: float = 0.02) -> list[Any]:
-        """Everything heard so far, with what arrives now."""
+        """All received messages, including those that arrive now."""
         self.dialogue.flush(self.link.send, time.monotonic())
         select.select([self.link.fileno()], [], [], wait_s)
         for frame in self.link.receive():
@@ -343,7 +343,8 @@ class Visitor:
 class Relay:
     """Stands between a dialler and a listener on tcp, and counts the connections that were cut.
 
-    What the listener sends comes `delay_s` later. With `at_port` it takes that of an earlier relay.
+    The messages of the listener arrive `delay_s` later. With `at_port` it takes that of an earlier
+    relay.
     """
 
     def __init__(self, address: str, delay_s: float = 0.0, at_port: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Keeps tests without the marker `real` away from what depends on the host's speed.
+"""Keeps tests without the marker `real` away from things that depend on the host's speed.
 
 A test that starts a process, opens a socket or sleeps in real time fails, unless it is marked
 `real`: so the other tests stay deterministic, and the marker cannot be forgotten.
@@ -18,7 +18,7 @@ _running: str | None = None
 
 
 class NotPure(BaseException):
-    """A test does what only a `real` one may do; not an Exception, so that no code handles it."""
+    """A test does an action of `real` tests alone; not an Exception, so that no code handles it."""
 
 
 def install() -> None:

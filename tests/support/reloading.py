@@ -1,4 +1,4 @@
-"""A configuration whose file is read once more."""
+"""A configuration that reads its file again."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Writes what came of a run of pytest to a file: how many passed, and which tests failed."""
+"""Writes the results of a run of pytest to a file: the number of passed tests, the failed ones."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A raw link to a gateway, for what no client or worker of ours would say."""
+"""A raw link to a gateway, for messages that no client or worker of ours would send."""
 
 import os
 import select

@@ -29,7 +29,7 @@ _FLAGS: Final = (
 
 
 class Browser:
-    """One page in a browser of its own: what it asked for, what it complained of, how it looks."""
+    """One page in a browser of its own: its requests, its errors, and its looks."""
 
     def __init__(self, profile: Path) -> None:
         program = shutil.which("chromium")
@@ -99,7 +99,7 @@ class Browser:
             self._take(self._read(deadline_s))
 
     def resize(self, width: int, height: int, *, dark: bool = False) -> None:
-        """Set the size of the window, and what the user prefers."""
+        """Set the size of the window, and the user's preferences."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -111,7 +111,7 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
     def evaluate(self, expression: str) -> Any:
-        """What an expression comes to in the page."""
+        """The value of an expression in the page."""
         found = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")

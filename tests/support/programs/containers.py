@@ -32,7 +32,7 @@ def system_python() -> Path:
 
 
 def shut_uid(site: str) -> int:
-    """Who a site's work in bubblewrap is, as it sees it."""
+    """The user id of a site's work in bubblewrap, as seen inside."""
     return sandbox_user(site) if os.geteuid() == 0 else 65534
 
 

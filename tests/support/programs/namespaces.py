@@ -11,7 +11,7 @@ TOOLS = {"ip": "iproute2", "nft": "nftables"}  # and the Debian packages that ha
 
 
 class Refused(Exception):
-    """This machine does not let us; the text says what."""
+    """This machine refuses; the text says why."""
 
 
 def _do(*command: str) -> str:
@@ -22,10 +22,10 @@ def _do(*command: str) -> str:
 
 
 class Network:
-    """Hosts on one bridge; what one sends another can be cut off, each way by itself.
+    """Hosts on one bridge; the traffic of each direction can be cut off by itself.
 
-    The names of the namespaces carry our process id: who was killed before it could take them
-    down leaves them to the next.
+    The names of the namespaces carry our process id: those of a killed process are not in the way
+    of the next.
 
     Raises:
         Refused: namespaces or firewall rules can't be had here.
@@ -80,7 +80,7 @@ class Network:
         self._nft(receiver, f"add rule inet wall input {rule}")
 
     def has_dropped(self, receiver: str) -> bool:
-        """Whether the cuts of what comes in at a host have kept anything away."""
+        """Whether the cuts of a host's incoming traffic have dropped anything."""
         return "counter packets 0 " not in self._nft(receiver, "list chain inet wall input")
 
     def heal(self) -> None:

@@ -141,11 +141,11 @@ class Postgres:
         return self._create(self._prepared)
 
     def copy(self, url: str) -> str:
-        """Make a database like one that nobody uses."""
+        """Make a database like one that is not in use."""
         return self._create(str(make_url(url).database))
 
     def drop(self, url: str) -> None:
-        """Remove a database, whoever uses it."""
+        """Remove a database, also one in use."""
         self.execute(f"DROP DATABASE {make_url(url).database} WITH (FORCE)")
 
     def _create(self, template: str) -> str:

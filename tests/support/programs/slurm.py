@@ -140,7 +140,7 @@ def running(**options: Any) -> "Iterator[Cluster]":
 
 
 def pool_config(slurm: Mapping[str, object], scale: Mapping[str, object], **pool: object) -> str:
-    """What a site's configuration says of the pool "hpc": `[pool.slurm]`, `[pool.scale]`."""
+    """A site's configuration of the pool "hpc": `[pool.slurm]`, `[pool.scale]`."""
     tables = {"[[pool]]": {"name": "hpc", "kind": "slurm"} | pool}
     tables |= {"[pool.slurm]": dict(slurm), "[pool.scale]": dict(scale)}
     lines: list[str] = []
@@ -157,13 +157,13 @@ class Cluster:
     """A cluster that runs; to be closed.
 
     Args:
-        nodes: how many, each with `cpus` processors whatever this host has.
+        nodes: how many, each with `cpus` processors regardless of this host.
         other: the Slurm of the other root.
         extra: lines of slurm.conf.
         rest: also slurmrestd; "unix" or "tcp", the latter with tokens.
-        counts: what is counted, beside nodes: SelectTypeParameters.
+        counts: the resources that count, beside nodes: SelectTypeParameters.
         preempt: PreemptMode; `grace_s` is the partition low's.
-        books: what sacctmgr is told before the cluster begins, a line each; then it has a slurmdbd,
+        books: lines for sacctmgr before the cluster begins; then it has a slurmdbd,
             with a database of its own.
     """
 
@@ -214,7 +214,7 @@ class Cluster:
 
     @property
     def prefix(self) -> list[str]:
-        """What comes before each command."""
+        """The prefix of each command."""
         return _in_other_root(self.folder / "run") if self.other else []
 
     @property
@@ -240,7 +240,7 @@ class Cluster:
         return found
 
     def run(self, *command: str, text: str = "") -> str:
-        """What a command of Slurm says."""
+        """The output of a command of Slurm."""
         done = subprocess.run(
             [*self.prefix, *command],
             input=text,
@@ -273,7 +273,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def controller_down(self) -> Iterator[None]:
-        """For so long nobody schedules; nodes and jobs go on."""
+        """Without a controller no job is scheduled for that time; nodes and jobs go on."""
         held = self.folder / "held"
         held.touch()
         doomed = []
@@ -361,7 +361,7 @@ class Cluster:
             (self.folder / f"spool-{each}").mkdir(exist_ok=True)
 
     def _configure_books(self, auth: str, host: str, port: int) -> str:
-        """What slurm.conf has of it."""
+        """The lines of slurm.conf about it."""
         auth = "\n".join(each for each in auth.splitlines() if not each.startswith("Cred"))
         conf = self.folder / "slurmdbd.conf"
         conf.write_text(SLURMDBD.format(auth=auth, host=host, port=port, folder=self.folder))
@@ -484,7 +484,7 @@ class Cluster:
 
 
 def _in_other_root(run: Path) -> list[str]:
-    """What comes before a command of a cluster with this folder as its /run.
+    """The prefix of a command of a cluster with this folder as its /run.
 
     Daemons of auth/slurm lend their key by a socket at a fixed place there: were it shared, the
     commands of one cluster would bring the token of another.

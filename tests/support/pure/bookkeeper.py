@@ -58,7 +58,7 @@ class SiteBooks:
         return query(*arguments)
 
     async def _write(self, *records):
-        """Write them after what waits."""
+        """Write them after the waiting ones."""
         await trio.lowlevel.checkpoint()
         waiting, self.waiting = self.waiting, []
         self.write(*waiting, *records)
@@ -121,7 +121,7 @@ class SiteBooks:
 
 
 class BooksWorld:
-    """London buys of Paris; what they say to each other goes through `mail`."""
+    """London buys of Paris; their messages go through `mail`."""
 
     def __init__(self, folder):
         self.utc_s = MORNING_S
@@ -136,7 +136,7 @@ class BooksWorld:
             )  # fmt: skip
 
     async def deliver(self, messages_max=1_000):
-        """Carry everything, and what is answered to it, until all is quiet."""
+        """Carry all messages and their answers, until all is quiet."""
         while self.mail and messages_max:
             messages_max -= 1
             sender, message = self.mail.popleft()
@@ -157,7 +157,7 @@ class BooksWorld:
                 await each.reconciler.in_turn(found[1])
 
     def _settle(self, message):
-        """As Sales does: what is pending gets its verdict, and nothing else."""
+        """As Sales does: pending deliveries alone get their verdict."""
         pending = {(d.epoch, d.first): d for d, state in self.paris.entries() if state == 0}
         for epoch, first, is_paid in message.verdicts:
             if (epoch, first) in pending:

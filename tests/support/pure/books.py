@@ -1,4 +1,4 @@
-"""What sites say to each other of their books, as it is kept."""
+"""The messages between sites about their books, as they are kept."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from gateway.ledger.db.settlement.records import StatementKept
 
 
 def envelope(message: Any) -> bytes:
-    """An envelope that nobody has signed."""
+    """An envelope without a signature."""
     return pack([b"", MESSAGES.encode(message), b""])
 
 
 def agreed_on(
     side: ContractSide, site: str, span: tuple[int, int], tally: Tally, *, is_final: bool = False
 ) -> StatementKept:
-    """What is kept of a time in which both sites have the same."""
+    """The record of a time in which the books of both sites agree."""
     sums, digest = tally.plain, tally.digest
     question = envelope(Reconcile(*span, is_final, sums, digest))
     answer = envelope(Reconciled(*span, is_final, "agreed", sums, digest, {}))

@@ -1,4 +1,4 @@
-"""A broker that tests push by hand, and what comes out of it."""
+"""A broker that tests drive by hand, and its effects."""
 
 from collections.abc import Set
 from typing import Any

@@ -15,7 +15,7 @@ from simulations.world.peers import SimRoll
 
 
 class LoneRouter:
-    """London's dealings; whom it keeps a link to is in `kept`."""
+    """London's message router; `kept` has the sites to which it keeps a link."""
 
     def __init__(self) -> None:
         self.town = dear_and_cheap()

@@ -1,4 +1,4 @@
-"""Plain pools, markets and asks for the tests of placement; a test changes what it is about."""
+"""Plain pools, markets and asks for the tests of placement; a test changes the one it is about."""
 
 from typing import Any
 

@@ -85,7 +85,7 @@ def sends(effects, kind):
 
 
 def told_of(effects, site):
-    """What is told of a site: (peer, update)."""
+    """The gossip about a site: (peer, update)."""
     return [
         (effect.peer, each)
         for effect in effects

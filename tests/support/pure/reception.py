@@ -1,4 +1,4 @@
-"""A site's GatewayServer without its loops: what it says and asks for goes nowhere."""
+"""A site's GatewayServer without its loops: its messages and requests go nowhere."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ from simulations.world.memory.store import MemoryStore
 
 
 def make_server(config: SiteConfig, disk: Disk, utc_s: float, **seat: Any) -> GatewayServer:
-    """A gateway server on a disk, at a moment; `seat`: what of its Seat is not as usual."""
+    """A gateway server on a disk, at a moment; `seat`: the unusual fields of its Seat."""
     return GatewayServer(
         check(config, 0.0),
         SimpleNamespace(),

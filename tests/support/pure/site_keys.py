@@ -1,4 +1,4 @@
-"""Sites for tests: keys that are the same in every run, cards, and whom to believe."""
+"""Sites for tests: keys that are the same in every run, cards, and trusted sites."""
 
 import functools
 import hashlib

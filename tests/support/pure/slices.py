@@ -54,14 +54,14 @@ class SliceUsage:
 
 @dataclass
 class SliceWork:
-    """What runs, and what is held for it. A contract goes on when its gateway dies."""
+    """Running work, and the money held for it. A contract goes on when its gateway dies."""
 
     left: int
     is_contract: bool
 
 
 class SliceGateway:
-    """The budgets of one site, what is on its disk, and what it does with its part."""
+    """The budgets of one site, the rows on its disk, and the work that spends its part."""
 
     def __init__(self, town, name, budget, skew_s=0.0):
         self.town, self.name, self.budget, self.skew_s = town, name, budget, skew_s
@@ -96,7 +96,7 @@ class SliceGateway:
         self.perform()
 
     def spent(self, since_s):
-        """What the books have, as gateway.runtime.budget_books reads it."""
+        """The content of the books, as gateway.runtime.budget_books reads it."""
         period = self.budget.period_at(self.utc_s)
         found = [e for e in self.log if isinstance(e, SliceUsage) and e.at_s >= since_s]
         start_at_s = period.start_at_s if period is not None else 0.0
@@ -104,7 +104,7 @@ class SliceGateway:
         return BudgetSpent(sum(e.nanos for e in found), now)
 
     def perform(self):
-        """As the outbox does: what is said waits for what was written before."""
+        """As the outbox does: messages wait for the rows that were written before them."""
         effects, self.outcome.effects = self.outcome.effects, []
         for effect in effects:
             match effect:
@@ -160,7 +160,7 @@ class SliceGateway:
 
 
 class SliceTown:
-    """Gateways, and what is on its way between them."""
+    """Gateways, and the messages between them."""
 
     def __init__(self, skews=(0.0,) * 4, owned=None, held=None):
         self.now_s = BEGIN_S
@@ -191,13 +191,13 @@ class SliceTown:
                 self.deliver()
 
     def show(self):
-        """Where everybody stands, for whoever reads that a test has failed."""
+        """The state of each gateway, for the reader of a failed test."""
         shares = self.owner.lending.of("risk")
         accounts = [one for each in self.gateways.values() for one in each.borrowing._accounts]
         return "\n".join(map(str, [self.by_period(), *shares, *accounts]))
 
     def by_period(self):
-        """What all sites together have in their books, by period."""
+        """The spending in the books of all sites together, by period."""
         found = {}
         for each in self.gateways.values():
             for spent in each.log:

@@ -175,7 +175,7 @@ def _check_narrowing(wide: GrantTerms, narrow: GrantTerms, path: tuple[str, ...]
 
 
 class TownSite:
-    """One site: its broker, its books, and workers that do what they are told, when told."""
+    """One site: its broker, its books, and workers that act when told."""
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class TownSite:
         self.know_spending()
 
     def know_spending(self) -> None:
-        """As the gateway server does, of what is in the books."""
+        """As the gateway server does, from the spending in the books."""
         utc_s, budget_accounts = UTC_S + self.town.now_s, self.broker.budget_accounts
         lent = [each for each in self.books if isinstance(each, records.SliceLent)]
         held = [each for each in self.books if isinstance(each, records.SliceHeld)]
@@ -244,7 +244,7 @@ class TownSite:
         self.exchange.borrowing.recover(accounts, utc_s)
 
     def spent(self, name: str, since_s: float) -> BudgetSpent:
-        """What the books have of a budget."""
+        """The spending of a budget in the books."""
         budget = self.broker.budget_accounts.own[name].budget
         period = budget.period_at(UTC_S + self.town.now_s)
         total = now = 0
@@ -343,7 +343,7 @@ class TownSite:
         self.town.carry(self.name, say)
 
     def _check_hardened(self, bill: deals.Bill) -> None:
-        """What is billed must survive a power cut."""
+        """Billed usage must survive a power cut."""
         billed = {(bill.contract, *row[:2]) for row in bill.deliveries}
         soft = {
             (each.contract, each.epoch, each.first)
@@ -464,8 +464,8 @@ def never() -> bool:
 class Town:
     """Sites that know each other, and the messages between them.
 
-    `in_frames`: what one says to another without a pause is heard before anything comes of it, as
-    gateways hear what has come in at once.
+    `in_frames`: messages sent without a pause are handled before their results are sent, as a
+    gateway handles all messages of a frame.
     """
 
     def __init__(
@@ -511,7 +511,7 @@ class Town:
             self._delayed.append((self.now_s + delay_s, letter))
 
     def show(self, hidden: Container[tuple[str, str]] = ()) -> None:
-        """Everybody learns everybody's advert, but for those hidden from one: (whose, from)."""
+        """Each site learns each other's advert, except the hidden ones: (owner, learner)."""
         utc_s = UTC_S + self.now_s
         for site in self.sites.values():
             advert = site.exchange.show(utc_s)
@@ -520,7 +520,7 @@ class Town:
                     other.exchange.learn(advert, utc_s)
 
     def deliver(self, until: Callable[[], object] = never) -> None:
-        """Carry messages until nobody has anything to say, or a condition holds."""
+        """Carry messages until none is left, or a condition holds."""
         while (self.mail or self.later) and not until():
             while self.later:
                 site, event = self.later.pop(0)
@@ -538,7 +538,7 @@ class Town:
                 site.do()
 
     def _is_next(self, sender: str, receiver: str) -> bool:
-        """Whether what comes next is in the same frame."""
+        """Whether the next message is in the same frame."""
         is_cut = frozenset((sender, receiver)) in self.cut
         is_next = bool(self.mail) and self.mail[0][:2] == (sender, receiver)
         return self.in_frames and is_next and not is_cut and not self.later
@@ -557,7 +557,7 @@ class Town:
             self.deliver(until)
 
     def run(self, until: Any, seconds: float = 60.0, task_s: float = 0.001) -> None:
-        """Let everybody work until a condition holds."""
+        """Let all sites work until a condition holds."""
         end_at_s = self.now_s + seconds
         while not until():
             assert self.now_s < end_at_s, "it does not come to an end"

@@ -1,9 +1,9 @@
 """Two sites with real books; a test carries the messages between them by hand.
 
 Everything that decides or books is the gateway's own: Purchases and Sales, EffectOutbox, Reconciler
-with Disputes, and a store of its own each. In place of brokers and sessions there is what they come
-to: tasks that are out, and messages that wait in `TwoSitesWorld.mail` until they are carried, lost
-or doubled.
+with Disputes, and a store of its own each. In place of brokers and sessions there are their
+results: tasks that are out, and messages that wait in `TwoSitesWorld.mail` until they are carried,
+lost or doubled.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""A broker whose pool has windows, reservations or both, for tests of who gets how many slots."""
+"""A broker whose pool has windows, reservations or both, for tests of the share of slots."""
 
 from dataclasses import replace
 
