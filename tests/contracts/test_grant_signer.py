@@ -1,6 +1,4 @@
-"""What every grant signer keeps: grants are whole, for us, in time, only ever narrowed, shown
-once.
-"""
+"""The contract of grant signers: grants are whole, ours, in time, only narrowed, shown once."""
 
 from dataclasses import replace
 
@@ -30,7 +28,7 @@ GRANT_TERMS = GrantTerms(
 
 
 class Keeper:
-    """What a registry is to a grant signer."""
+    """The part of a registry that a grant signer needs."""
 
     def __init__(self, site):
         self.book = KnownSites(site, *SITES)

@@ -1,4 +1,4 @@
-"""What every provisioning grid keeps, for each adapter here; see gateway.grids.checks."""
+"""The contract of provisioning grids, for each adapter here; see gateway.grids.checks."""
 
 from contextlib import asynccontextmanager
 

@@ -1,4 +1,4 @@
-"""What every store of objects does (gateway.objects.stores.contract)."""
+"""The contract of object stores (gateway.objects.stores.contract)."""
 
 import os
 import threading

@@ -87,7 +87,7 @@ class Talker:
 
 
 def talk(address, tls, seeds, messages, report):
-    """A process full of talkers; reports how often pipes broke, or what went wrong."""
+    """A process full of talkers; reports the number of broken pipes, or an error."""
     try:
         talkers = [Talker(f"t{seed}", address, tls, seed, messages) for seed in seeds]
         until_s = time.monotonic() + 1500

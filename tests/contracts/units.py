@@ -1,4 +1,4 @@
-"""What each table of the configuration takes for a key with a unit in its name."""
+"""The values that each table of the configuration accepts for a key with a unit in its name."""
 
 from gateway.base.values import ConfigError
 from gateway.config.site import load
@@ -37,7 +37,7 @@ def check_size(tmp_path, table, key):
 
 
 def told(tmp_path, table, key, value):
-    """What is said of a value; empty if it is taken."""
+    """The error for a value; empty if it is accepted."""
     path = tmp_path / "gateway.toml"
     path.write_text(f"{table}\n{key} = {value}\n")
     try:

@@ -83,7 +83,7 @@ def test_every_block_of_a_tutorial_runs(name, tmp_path):
 
 
 def end(shell):
-    """End the gateways that a tutorial has started, and whatever else is left of its session."""
+    """End the gateways that a tutorial has started, and the other processes of its session."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(shell.pid, number)

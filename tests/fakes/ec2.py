@@ -1,14 +1,14 @@
 """EC2, as far as a machine can be it: moto keeps the books, and instances really run.
 
-    boto3 ──► Proxy ──► moto_server      what is launched, tagged, terminated
+    boto3 ──► Proxy ──► moto_server      instances launched, tagged, terminated
                 │
                 ├── FakeInstance         its user data runs as a process of this host
                 └── metadata             IMDSv2: token, ids, tags, notices
 
-Nothing of boto3 is replaced: the proxy is an `endpoint_url`. What moto lacks is the proxy's own:
-fleets that know of capacity, client tokens that count, spot prices that change, the price list,
-reasons why an instance ended. And it can fail: answers that are lost, throttling, instances that
-are not shown yet, credentials that are wrong.
+Nothing of boto3 is replaced: the proxy is an `endpoint_url`. The proxy adds the parts that moto
+lacks: fleets that know of capacity, client tokens that count, spot prices that change, the price
+list, reasons why an instance ended. And it can fail: answers that are lost, throttling, instances
+that are not shown yet, credentials that are wrong.
 """
 
 import contextlib
@@ -86,7 +86,7 @@ class FakeInstance:
 
 
 class Ec2:
-    """One stand-in. `reset` between tests: what ran is gone, what was set is forgotten."""
+    """One stand-in. `reset` between tests: running instances are ended, settings are forgotten."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -192,7 +192,7 @@ class Ec2:
             each.end(is_sudden=True)
 
     def alive(self, mark: str = "") -> list[dict]:
-        """What is there and billed, as moto's own books have it."""
+        """The existing and billed instances, by moto's own books."""
         found = [
             each
             for page in self.direct.get_paginator("describe_instances").paginate()
@@ -320,7 +320,7 @@ class Ec2:
                     self.direct.terminate_instances(InstanceIds=[each.id])
 
     def terminated(self, ids: list[str]) -> None:
-        """Somebody has asked for their end."""
+        """The end of the instances was requested."""
         for one in ids:
             each = self.instances.get(one)
             if each is not None:
@@ -330,7 +330,7 @@ class Ec2:
     # --- answers -------------------------------------------------------------------------------
 
     def show(self, body: bytes) -> bytes:
-        """DescribeInstances' answer: without what is not shown yet, with reasons."""
+        """The answer to DescribeInstances: without instances not yet shown, with reasons."""
         if not (self.hides or self.instances):
             return body
         root = ElementTree.fromstring(body)
@@ -476,7 +476,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Proxy(_Handler):
-    """What boto3 speaks with."""
+    """The endpoint for boto3."""
 
     def do_POST(self):
         ec2 = self.ec2
@@ -544,7 +544,7 @@ class _Proxy(_Handler):
 
 
 class _Metadata(_Handler):
-    """What an instance asks of itself; the first word of the path says which it is."""
+    """An instance's request about itself; the first word of the path names the instance."""
 
     def do_PUT(self):
         _, name, path = self.path.split("/", 2)

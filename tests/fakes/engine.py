@@ -1,4 +1,4 @@
-"""An engine in this very process, that does what engines may do, good and bad: the reference."""
+"""The reference engine, in this very process: it does all that engines may do, good and bad."""
 
 import contextlib
 import random
@@ -122,7 +122,7 @@ class ReferenceEngine:
         self._more.set()
 
     def reclaim(self, rng: random.Random):
-        """Take a slot away, whatever is on it."""
+        """Take a slot away, also a busy one."""
         if self._running:
             name = rng.choice(sorted(self._running))
             self._running.pop(name).cancel()
@@ -139,7 +139,7 @@ class ReferenceEngine:
 
 
 class Farm:
-    """Hosts that outlive whoever sends them parcels."""
+    """Hosts that outlive the senders of parcels."""
 
     def __init__(self):
         self.tasks: dict = {}

@@ -14,7 +14,7 @@ from gateway.worker.isolation.secrecy import PILOT_VARIABLE
 
 @dataclass
 class Engine:
-    """What is one for all objects of a troubled grid, as a real grid's service is.
+    """The state that all objects of a troubled grid share, as they do a real grid's service.
 
     Attributes:
         delay_s: a host is made ready for so long before a pilot runs.
@@ -116,7 +116,7 @@ class ProcessesBench(checks.Bench):
 
 
 def _is_of(mark, pid):
-    """Whether a process, or what started it, was a pilot of that mark."""
+    """Whether a process, or its parent, was a pilot of that mark."""
     try:
         return f"{PILOT_VARIABLE}={mark}/".encode() in Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:

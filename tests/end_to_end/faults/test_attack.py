@@ -1,6 +1,6 @@
 """A task that another site has sent tries to become the site that runs it, as an attacker would.
 
-Real processes, at each level that promises to stop it; and what is not promised is not run.
+Real processes, at each level that promises to stop the attack; unpromised cases are not run.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ USER = 'user = "nobody"\n[pool.environments]\nsandbox = "user"\n'
 
 
 def attack(folder, sockets, secret):
-    """Everything that leads to the site: what was had of it, and who we are."""
+    """All access to the site: the secrets of it that are found here, and our identity."""
     dialled = {*sockets, os.environ.get("GRIDFED_GATEWAY", "")} - {""}
     had = [
         *("a variable" for name, value in os.environ.items() if secret in name + value),
@@ -149,7 +149,7 @@ def test_bubblewrap_stops_it(sites):
 
 
 def test_a_foreign_user_is_shut_in_as_its_site_is(sites):
-    """Whoever comes by another site's token sends that site's code, and so do their tasks."""
+    """A user with another site's token sends that site's code, and so do the user's tasks."""
     need("bwrap")
     london, paris = sites(BUBBLEWRAP.replace("[pool.env", 'user = "none"\n[pool.env'))
     assert RISK not in run("trust", "paris", "--users", *london.where)

@@ -48,7 +48,7 @@ def charged_ranges(site, job):
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
-    """Two sites; the first tells of the second, and of an address that nobody should follow."""
+    """Two sites; the first advertises the second, and an address that must not be followed."""
     second = SiteProcess(tmp_path_factory.mktemp("second"), 1, config=QUICK)
     others = f"[site]\nothers = {[second.address, WEAK]}\n"
     first = SiteProcess(tmp_path_factory.mktemp("first"), 1, config=others + QUICK)

@@ -1,4 +1,4 @@
-"""What goes wrong, on real processes: each ends in a clear error, and harms nobody else."""
+"""Faults on real processes: each ends in a clear error, and harms no other user."""
 
 import ctypes
 import functools
@@ -313,7 +313,7 @@ def test_a_forked_child_is_told_and_harms_nobody(shared_site):
 
 
 def _says(use):
-    """What a forked child says of itself: its error, or that there was none. Empty if it died."""
+    """The report of a forked child: its error, or that there was none. Empty if it died."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,4 +1,4 @@
-"""A member that lies about others in gossip: their work goes on, and nobody is taken for gone."""
+"""A member that lies about others in gossip: their work goes on, and none is taken for gone."""
 
 import secrets
 
@@ -43,7 +43,7 @@ def sites(tmp_path):
 
 
 async def tell(registry, target, claims):
-    """Say in gossip what one likes, by the keys of a member."""
+    """Send any update in gossip, with the keys of a member."""
     link = SiteDirectory(registry).dial(target, 0, lambda: None)
     dialogue = Dialogue(
         hello=introduction.hello(registry),

@@ -75,13 +75,13 @@ def states(member):
 
 
 def books(member, side, other):
-    """What one has bought from, or sold to, another: tasks and money by state."""
+    """The purchases or sales of a site with another: tasks and money by state."""
     rows = [row for row in member.ask("deals") if (row["side"], row["site"]) == (side, other.name)]
     return {row["state"]: (row["tasks"], row["cost_nanos"]) for row in rows}
 
 
 def agree(members):
-    """Whether the books of every two are the same, but for what came too late and is void."""
+    """Whether each pair of books is the same, apart from deliveries that were late and are void."""
     for buyer, seller in permutations(members.values(), 2):
         bought, sold = books(buyer, "buy", seller), books(seller, "sell", buyer)
         if not {*bought, *sold} <= {"settled", "void"} or bought.get("settled") != sold.get(

@@ -1,4 +1,4 @@
-"""A site whose books are in PostgreSQL: whichever dies, each task has one result and one charge."""
+"""A site with its books in PostgreSQL: after any crash, each task has one result and one charge."""
 
 import subprocess
 import sys

@@ -86,7 +86,7 @@ def test_sites_that_were_parted_in_a_rotation_meet_again(sites, force):
 
 
 def leave_as_earlier(member):
-    """Make its folder what a rotation of the version of commit af22feb left: no older keys."""
+    """Make its folder as a rotation by commit af22feb left it: without older keys."""
     folder = member.folder / "federation"
     drop_retired(folder)
     path = folder / TRUST_FILE

@@ -1,4 +1,4 @@
-"""A full disk under the store, and clients that do not read: nothing is lost, nobody is harmed."""
+"""A full disk under the store, and clients that do not read: no data is lost, no user is harmed."""
 
 import os
 import select

@@ -1,4 +1,4 @@
-"""Strangers who hold connections open at a client port: newcomers come in all the same."""
+"""Strangers hold connections open at a client port: new clients get in all the same."""
 
 import contextlib
 import resource

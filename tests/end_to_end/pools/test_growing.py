@@ -204,7 +204,7 @@ def test_a_pilot_that_is_killed_loses_no_task(site):
 
 
 def test_a_probe_runs_a_task_in_a_pool_that_lets_go_at_once(tmp_path):
-    """Whatever entitlements say: it is the operator's."""
+    """A probe is the operator's: it runs regardless of entitlements."""
     only_bob = Entitlements((EntitlementRule(allows=True, who=(read_party("user:bob"),)),))
     at_once = replace(SCALE, rules=replace(SCALE.rules, idle_s=0.0))
     site = make_site(tmp_path, at_once, entitlements=only_bob)

@@ -1,4 +1,4 @@
-"""A probe of a pool on Slurm tells what Slurm refuses."""
+"""A probe of a pool on Slurm reports the refusals of Slurm."""
 
 import pytest
 from support.command import quick

@@ -1,4 +1,4 @@
-"""A gateway with a Symphony pool, over the stand-in: what its users see, and what befalls it."""
+"""A gateway with a Symphony pool, over the stand-in: the results and faults that its users see."""
 
 import contextlib
 import os
@@ -112,7 +112,7 @@ def test_a_reclaim_loses_no_task_and_no_retry_and_cancel_ends_what_runs(
     ],
 )
 def test_a_process_that_dies_is_replaced(make_site, stand_in, tmp_path, way, what, is_kept):
-    """And what ran goes on, where Symphony keeps the sessions of a client that it has lost."""
+    """Tasks continue where Symphony keeps the sessions of a client that it has lost."""
     stand_in.cluster.aborts_orphans = not is_kept
     site = make_site(0, config=config(stand_in, way))
     with site.client() as client:
@@ -145,7 +145,7 @@ def is_noted(folder, tasks=1):
     ],
 )
 def test_a_gateway_that_comes_again_goes_on_with_what_runs(make_site, stand_in, tmp_path, way, how):
-    """What has ended meanwhile is fetched, what runs is waited for, nothing runs or costs twice."""
+    """Ended work is fetched, running work is awaited, and no work runs or costs twice."""
     cluster = stand_in.cluster
     cluster.aborts_orphans = False
     site = make_site(0, config=config(stand_in, way, on_stop="detach"))
@@ -198,7 +198,7 @@ def sleeps_of(call):
 
 @pytest.mark.parametrize("way", ["rest", pytest.param("soamapi", marks=THOROUGH)])
 def test_a_gateway_that_is_killed_leaves_no_session(make_site, stand_in, tmp_path, way):
-    """Nor does what nobody wants any more run on."""
+    """Unwanted work does not run on either."""
     stand_in.cluster.aborts_orphans = False
     site = make_site(0, config=config(stand_in, way, take_up_s=1.0))
     with contextlib.suppress(KeyboardInterrupt), site.client() as client:

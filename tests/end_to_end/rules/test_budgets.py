@@ -1,4 +1,4 @@
-"""Budgets of real gateways: one that several spend at once, kills, credit, and what people see."""
+"""Budgets of real gateways: concurrent spending, kills, credit, and the texts that people see."""
 
 import json
 import re
@@ -40,7 +40,7 @@ def budget_of(site):
 
 
 def spent(site):
-    """What the work of a site's own users has cost, by its books."""
+    """The cost of the work of a site's own users, by its books."""
     report = answer(gridfed(site, "report", "cost", "--by", "user", "--json"))
     return sum(int(row["cost_nanos"]) for row in report["rows"])
 

@@ -182,7 +182,7 @@ def test_another_sites_work_has_what_its_rule_gives_and_goes_when_it_is_denied(t
 
 
 def ask(paris):
-    """What Paris says of a user of London."""
+    """The answer of Paris about a user of London."""
     found = run("can", "ada", "--site", "london", "--gateway", paris.address, "--json")
     [row] = answer(found)["pools"]
     return row

@@ -1,4 +1,4 @@
-"""A saturated gateway whose slots are shared out: what its operator and its users are shown."""
+"""A saturated gateway whose slots are shared out: the views of its operator and its users."""
 
 import json
 import time

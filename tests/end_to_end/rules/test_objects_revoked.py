@@ -1,4 +1,4 @@
-"""The object host serves nobody whose token is revoked or has expired."""
+"""The object host refuses users whose token is revoked or has expired."""
 
 import os
 import time

@@ -41,7 +41,7 @@ def site(make_site):
 
 @pytest.fixture
 def gridfed(site):
-    """Run a command against the site; return what it prints, of --json as data."""
+    """Run a command against the site; return its output, as data with --json."""
 
     def command(*arguments, code=0):
         text = quick(*arguments, code=code, GRIDFED_GATEWAY=site.address)

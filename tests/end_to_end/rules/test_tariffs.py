@@ -1,4 +1,4 @@
-"""A gateway whose prices change while it works: what users pay, and what its books say."""
+"""A gateway whose prices change while it works: the amounts that users pay, and its books."""
 
 from datetime import UTC, datetime
 

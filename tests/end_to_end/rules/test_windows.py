@@ -32,7 +32,7 @@ RISK_RUN = Window(
 
 
 def work_until_told(folder):
-    """Work till there is a deadline, and save what is done; what was saved is not done again."""
+    """Work until the deadline, and save progress; saved work is not done again."""
     saved = folder / "saved"
     if saved.exists():
         return f"went on from {saved.read_text()}"
@@ -150,7 +150,7 @@ def runs(folder):
 
 @contextlib.contextmanager
 def released(folder):
-    """Whatever comes of it, no task holds on for ever."""
+    """No task keeps its slot for ever, on any outcome of the test."""
     try:
         yield
     finally:
@@ -165,7 +165,7 @@ def in_flight(client, pool):
 
 
 def notes(client):
-    """What befell the only job."""
+    """The notes in the only job's history."""
     [job] = client.ask("jobs")
     return [each["text"] for each in client.ask("explain", job=job["id"])["notes"]]
 

@@ -1,4 +1,4 @@
-"""What a seller declines stands in the way of nothing else: two real sites, one with rules."""
+"""A seller's refusal blocks no other work: two real sites, one with rules."""
 
 import time
 

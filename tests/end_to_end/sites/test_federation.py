@@ -1,4 +1,4 @@
-"""Two and three sites, real processes over tls+tcp: forwarding, and what it survives."""
+"""Two and three sites, real processes over tls+tcp: forwarding, and the faults it survives."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def note(folder, number):
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """A dear small site and a cheap larger one that nobody harms."""
+    """A dear small site and a cheap larger one without faults."""
     with dear_and_cheap(tmp_path_factory.mktemp("pair")) as members:
         yield members
 
@@ -144,7 +144,7 @@ def test_explain_says_where_a_job_would_go_and_why_not_elsewhere(pair):
 
 
 def dry_run(member, *options, code=0):
-    """What `gridfed explain` answers of a job with these options."""
+    """The answer of `gridfed explain` for a job with these options."""
     where = ["--gateway", member.address]
     return run("explain", *where, "--tasks", "1000", "--task-s", "36", *options, code=code)
 

@@ -32,13 +32,13 @@ def square(number):
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """A dear small site and a cheap larger one that nobody harms."""
+    """A dear small site and a cheap larger one without faults."""
     with dear_and_cheap(tmp_path_factory.mktemp("grants")) as members:
         yield members
 
 
 def free_port():
-    """A port that nobody has now; a door's must be known before its gateway starts."""
+    """A free port; a door's port must be known before its gateway starts."""
     with socket.socket() as made:
         made.bind(("127.0.0.1", 0))
         port: int = made.getsockname()[1]
@@ -59,7 +59,7 @@ def costs_of(member, user):
 
 
 def test_a_tiny_cost_limit_buys_no_long_run_abroad(pair):
-    """Its grant pays for a moment: the seller stops it, and both sites charge what it allows."""
+    """Its grant pays for a moment: the seller stops it, both sites charge the allowed amount."""
     london, paris = pair
     with london.client(user="thrifty") as client:
         view = client.options(sites=["paris"], max_cost="0.000001 USD")

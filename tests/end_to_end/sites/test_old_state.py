@@ -1,7 +1,7 @@
 """The state of two sites of an older version opens here, and their work goes on.
 
-`data/before_renames.tar.xz` was made at commit 49ac01de by tests/support/old_state.py,
-which says what is in it.
+`data/before_renames.tar.xz` was made at commit 49ac01de by tests/support/old_state.py, which lists
+its content.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ def old(tmp_path):
 
 @pytest.fixture
 def facts(old):
-    """What its maker knew of it."""
+    """The facts that its maker recorded."""
     return json.loads((old / "facts.json").read_text())
 
 

@@ -1,4 +1,4 @@
-"""`gridfed status` says what is wrong, with real sites: a partner that is gone, and is back."""
+"""`gridfed status` reports problems, with real sites: a partner that is gone, and is back."""
 
 import pytest
 from click.testing import CliRunner

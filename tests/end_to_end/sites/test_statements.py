@@ -1,6 +1,6 @@
 """Statements, reconciliation, disputes and payments of two sites, real processes over tls+tcp.
 
-All tests share two sites, and each holds whatever the others have booked there before: one that
+All tests share two sites, and each holds all bookings that the others made there before: one that
 takes tests over from another process may run the first ones last.
 """
 
@@ -58,12 +58,12 @@ def accounts(member, other):
 
 
 def balance(member, other):
-    """What the other owes, in nano-units."""
+    """The other site's debt, in nano-units."""
     return {currency: row["balance_nanos"] for currency, row in accounts(member, other).items()}
 
 
 def payments(member):
-    """What became of each payment that was not undone."""
+    """The state of each payment that was not undone."""
     found = answer(order(member, "payments", "--json"))
     return {row["reference"]: row["state"] for row in found if row["state"] != "undone"}
 

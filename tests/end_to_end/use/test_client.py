@@ -1,4 +1,4 @@
-"""What a user does, on a real gateway with real workers."""
+"""The actions of a user, on a real gateway with real workers."""
 
 import asyncio
 import concurrent.futures
@@ -708,7 +708,7 @@ def test_a_callback_that_exits_loses_nobody_elses_result(client):
 
 
 class ExitsWhenOpened:
-    """What a result must not do to the client."""
+    """A result that would end the client's process if the client opened it."""
 
     def __reduce__(self):
         return sys.exit, (5,)

@@ -1,4 +1,4 @@
-"""What becomes of work when its client closes, or its process ends: it runs, or is counted."""
+"""Work after its client closes, or its process ends: it runs, or is counted."""
 
 import contextlib
 import os
@@ -60,7 +60,7 @@ def start(shared_site, tmp_path):
 
 
 def end_of(process):
-    """What a script wrote to stderr, when it has ended well."""
+    """The stderr of a script that ended with code 0."""
     out, errors = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, out + errors
     return errors

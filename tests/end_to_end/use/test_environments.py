@@ -1,4 +1,4 @@
-"""Environments as users meet them: images, packages, sandboxes; and what goes wrong."""
+"""Environments as users meet them: images, packages, sandboxes; and their errors."""
 
 import os
 import sys
@@ -98,7 +98,7 @@ def test_what_is_not_offered_is_refused_and_what_can_t_be_made_fails_with_its_re
 
 @pytest.mark.thorough
 def test_another_worker_makes_what_one_could_not(site, tmp_path):
-    """Two workers offer it; one can't: the job is done, and nobody has to do anything."""
+    """Two workers offer it; one fails: the job is done, and no person has to act."""
     need("bwrap")
     with site.client() as client:
         rules = tmp_path / "rules.toml"

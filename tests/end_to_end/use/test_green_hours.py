@@ -28,7 +28,7 @@ def moment(_):
 
 
 class Grid(ThreadingHTTPServer):
-    """Tells what electricity emits, as Electricity Maps does: now, and in steps of two seconds."""
+    """Reports carbon intensity as Electricity Maps does: now, and in steps of two seconds."""
 
     daemon_threads = True
 

@@ -1,4 +1,4 @@
-"""What tasks have printed, read later: by a command, by a handle, after a restart."""
+"""Output of tasks, read later: by a command, by a handle, after a restart."""
 
 import json
 import sys

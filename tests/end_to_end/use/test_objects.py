@@ -41,7 +41,7 @@ class Deal:
 
 
 def described(array, *more, deals=()):
-    """What a task sees: the sum, whether it could be changed, and whether it is a copy."""
+    """A task's view: the sum, whether it could be changed, and whether it is a copy."""
     arrays = [array, *more, *(each.book["a"][0] for each in deals)]
     return [(float(each.sum()), each.flags.writeable, each.flags.owndata) for each in arrays]
 

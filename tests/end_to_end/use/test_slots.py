@@ -1,4 +1,4 @@
-"""What a task can't have of the gateway that it runs for, and what it may: be a client as its user.
+"""Limits of a task towards its own gateway, and its right to be a client as its user.
 
 Real processes, as an attacker's task would meet them.
 """
@@ -34,7 +34,7 @@ def nested(base):
 
 
 def wait_inside():
-    """A task that needs a slot while it keeps the only one: what it is told."""
+    """A task that needs a slot while it keeps the only one: the error that it gets."""
     with Client() as client:
         inner = client.options(name="inner").submit(pow, 2, 3)
         try:
@@ -46,7 +46,7 @@ def wait_inside():
 
 
 def overstep():
-    """What a task asks for that is not its to have, and how it is refused."""
+    """A task's requests beyond its rights, and their refusals."""
     refused = {}
     with Client(user="another writer") as client:
         for verb, details in (
@@ -178,7 +178,7 @@ def test_a_slot_is_not_its_owner_at_the_gateways_socket(site):
 
 
 def test_a_pass_makes_no_worker(site):
-    """What a task holds is good for clients alone."""
+    """The credentials of a task are good for clients alone."""
     with site.client() as client:
         text = client.submit(os.getenv, "GRIDFED_TOKEN").result()
         worker = site.add_worker(1, "--token-file", str(_write(site.folder / "pass", text)))

@@ -17,13 +17,13 @@ WAIT_S = 0.5
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, request, address):
-        """Who hangs up in the middle of an answer is no news."""
+        """A connection that closes in the middle of an answer is not logged."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, address)
 
 
 class RestServer:
-    """Both servers on one port. `url` is where; `tokens` are who is logged on."""
+    """Both servers on one port. `url` is the address; `tokens` are those of logged-on users."""
 
     def __init__(self, cluster, certificate, consumer="/Risk/Gridfed"):
         self.cluster = cluster

@@ -1,8 +1,8 @@
 """A stand-in for the surface of `soamapi` that gridfed uses, in our own words; not the product.
 
 Client and service container talk to a cluster of tests (symphony_stand_in.cluster) over a socket
-that $SYMPHONY_STAND_IN names. What of this is known of the real library, and what is assumed, is in
-docs/grids_symphony.md. Like the real one it aborts when the interpreter ends.
+that $SYMPHONY_STAND_IN names. docs/grids_symphony.md says which parts of this are known of the real
+library, and which are assumed. Like the real one it aborts when the interpreter ends.
 """
 
 import array
