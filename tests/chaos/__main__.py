@@ -61,7 +61,7 @@ def _list() -> None:
 
 
 def main() -> int:
-    """Do what the command line says; the exit code."""
+    """Run the command line; return the exit code."""
     parser = _parser()
     given = parser.parse_args()
     if given.list:

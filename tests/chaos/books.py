@@ -1,4 +1,4 @@
-"""Reads the books of a site whose gateway has stopped: rows as they are, and no judgement."""
+"""Reads the books of a site after its gateway has stopped: the stored rows, without judgement."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -53,7 +53,7 @@ class Delivery:
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """What it has in common with the other side's."""
+        """The fields that both sides of a delivery have in common."""
         return self.contract, self.epoch, self.first
 
     @property
@@ -78,11 +78,11 @@ class Job:
 
 @dataclass(slots=True)
 class ChaosBooks:
-    """What one site has booked.
+    """The bookings of one site.
 
     Attributes:
-        bought: by seller, nano-units: what its report of cost says of each site, and what its
-            statement says. Filled in by whoever asks the gateway (collecting.py).
+        bought: by seller, nano-units: the amounts of its cost report and of its statements. The
+            module that asks the gateway fills them in (collecting.py).
     """
 
     site: str

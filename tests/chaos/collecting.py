@@ -1,4 +1,4 @@
-"""Gathers the facts after a storm: asks gateways while they run, then reads what they leave."""
+"""Gathers the facts after a storm: asks the running gateways, then reads their files."""
 
 import json
 import time
@@ -36,7 +36,7 @@ class Quiet:
 
     @property
     def left_s(self) -> float:
-        """What is left of it, at least a moment."""
+        """The remaining time, at least a moment."""
         return max(1.0, self._until_s - time.monotonic())
 
     def wait(self, what: str, is_done: Any) -> bool:
@@ -52,7 +52,7 @@ class Quiet:
 
 
 def collect(stage: Stage, clients: Clients, quiet_s: float, say: Say) -> ChaosFacts:
-    """Wait until all has come to its end, stop the sites, and gather what there is."""
+    """Wait until all work has ended, stop the sites, and gather the facts."""
     facts = ChaosFacts(others_until_s=dict(stage.upgraded))
     for name in NAMES:
         if stage.site(name).around.gateway_source:
@@ -93,7 +93,7 @@ def collect(stage: Stage, clients: Clients, quiet_s: float, say: Say) -> ChaosFa
 
 
 def _tracebacks(site: ChaosSite) -> list[str]:
-    """What gateways have logged that nobody foresaw, but for those that ran under a limit."""
+    """Unexplained errors in the logs of gateways, except of those that ran under a limit."""
     return [
         f"{path} has a traceback: {text[text.index('Traceback') :][-TOLD_CHARS:]}"
         for path in sorted(site.folder.glob("gateway*.log"))
@@ -140,7 +140,7 @@ def _pending(stage: Stage) -> bool:
 
 
 def _ask(site: ChaosSite, facts: ChaosFacts) -> tuple[dict[str, int], dict[str, int]]:
-    """What reports and statements say that was bought; and whether `reconcile` is content."""
+    """The purchases in reports and statements, and whether `reconcile` finds a difference."""
     reported: dict[str, int] = {}
     stated: dict[str, int] = {}
     found = site.ask("report", kind="cost", by=["site"], whose="all")
@@ -163,7 +163,7 @@ def _ask(site: ChaosSite, facts: ChaosFacts) -> tuple[dict[str, int], dict[str, 
 
 
 def compared(site: ChaosSite, seller: str) -> tuple[int, str]:
-    """What `gridfed reconcile` ends with and says, once the seller answers, or never does."""
+    """The exit code and output of `gridfed reconcile`, with a seller that answers or is silent."""
     until_s = time.monotonic() + processes.START_S
     while True:
         done = site.command("reconcile", seller)

@@ -1,4 +1,4 @@
-"""Reads what tasks have left on the disk (tasks.py): each run, and how it ended."""
+"""Reads the evidence that tasks leave on the disk (tasks.py): each run, and how it ended."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

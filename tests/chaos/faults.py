@@ -1,4 +1,4 @@
-"""What a fault is; the kinds are in kills.py, outages.py and operations.py.
+"""The record of a fault; the kinds are in kills.py, outages.py and operations.py.
 
 A kind is one small object. Each happens in a *lane*: faults of one lane come one after the other,
 those of different lanes at the same time. A site is a lane; so are the clients, and the network.
@@ -31,7 +31,7 @@ class Stage:
         disks: by site, the folder of a file system of its own.
         clock_file: by site, the file that its gateway's clock is stepped by.
         old_source: the source of the other version; empty: there is none.
-        problems: what a fault itself found to be wrong.
+        problems: errors that a fault itself found.
         upgraded: by site, when it ceased to run the other version, UTC.
     """
 
@@ -73,7 +73,7 @@ class Act:
         target: the site that it befalls; of the network "BUYER>SELLER".
         hold_s: how long it lasts before it is undone.
         pause_s: how long the lane is quiet before it.
-        number: from 0 to 1, for whatever else a kind has to choose.
+        number: from 0 to 1, for any other choice of the kind.
     """
 
     lane: str
@@ -125,7 +125,7 @@ class Fault:
 
     @property
     def about(self) -> str:
-        """What it does, in a line."""
+        """A line that describes the fault."""
         return (self.__doc__ or "").strip().splitlines()[0]
 
 

@@ -1,7 +1,7 @@
 """Files that processes which may be killed at any moment add lines of JSON to.
 
 Each line is one write to a descriptor opened with O_APPEND, so that lines of several processes do
-not mix, and what is there is whole.
+not mix, and each line is whole.
 """
 
 import json

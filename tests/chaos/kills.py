@@ -79,7 +79,7 @@ class _Stop(Fault):
     waits_for_lease = True
 
     def pids(self, stage: Stage, act: Act) -> list[int]:
-        """What to stop."""
+        """The processes to stop."""
         raise NotImplementedError
 
     def do(self, stage: Stage, act: Act) -> None:

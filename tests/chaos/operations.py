@@ -1,4 +1,4 @@
-"""What operators and users do while all goes on: reload, rotation, versions, crowds of clients."""
+"""Actions of operators and users under load: reload, rotation, versions, crowds of clients."""
 
 import subprocess
 import time

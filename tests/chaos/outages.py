@@ -1,4 +1,4 @@
-"""Faults of what processes stand on: the network, the disk, the clock, limits of the system."""
+"""Faults below the processes: of the network, the disk, the clock, limits of the system."""
 
 import contextlib
 import os
@@ -52,7 +52,7 @@ class Partition(_Cut):
 
 
 class OneWay(_Cut):
-    """What one of buyer and seller sends does not arrive."""
+    """Messages between buyer and seller are lost in one direction."""
 
     name, both = "one-way", False
 

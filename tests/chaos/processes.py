@@ -43,7 +43,7 @@ def end(processes: Sequence[psutil.Process]) -> None:
 
 
 def send(pids: Sequence[int], number: signal.Signals) -> None:
-    """Send a signal to processes; what has ended meanwhile is left out."""
+    """Send a signal to processes; skip those that have ended."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
@@ -69,7 +69,7 @@ def slots_below(pid: int) -> list[int]:
 
 
 def wait_ready(process: Process) -> dict[str, object]:
-    """What a gateway says when it is ready; it is killed when that takes too long.
+    """The gateway's output when it is ready; a gateway that takes too long is killed.
 
     Raises:
         AssertionError: it ended before, or was killed.

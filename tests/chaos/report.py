@@ -1,4 +1,4 @@
-"""What a run came to, as a Markdown table for people and as JSON."""
+"""The result of a run, as a Markdown table for people and as JSON."""
 
 import json
 import statistics
@@ -22,7 +22,7 @@ class Summary:
     Attributes:
         about: command, seed, commit, times, load.
         missing: by kind of fault, why it could not be done here.
-        of_other_version: what is wrong with jobs that a gateway of that version took.
+        of_other_version: errors in jobs that a gateway of that version accepted.
         not_drawn: kinds that the schedule never came to.
     """
 

@@ -1,10 +1,10 @@
 """After a storm: Paris, a buyer and a seller, gets its books of yesterday back.
 
 The copy is made in the middle of the storm, beside all that goes on. When everything has been
-reconciled, the books of Paris are replaced by it, and the sites start again. What is new since then
-only the others have: Paris must notice it, and comparing books must say so from either side, for
-what Paris sold and for what it bought; the books of the others stay as they are; each site's own
-books are right.
+reconciled, the books of Paris are replaced by it, and the sites start again. The others alone have
+the newer records: Paris must notice it, and a comparison of books must report it from either side,
+for the sales of Paris and for its purchases; the books of the others stay as they are; each site's
+own books are right.
 """
 
 import shutil
@@ -62,7 +62,7 @@ class Copy:
 
 
 def try_old_books(stage: Stage, facts: ChaosFacts, copy: Path) -> list[str]:
-    """Start the sites with the copy as the books of Paris; what is wrong then."""
+    """Start the sites with the copy as the books of Paris; return the violations."""
     site = stage.site(SITE)
     old = read_books(SITE, f"sqlite:///{copy}")
     for path in site.state.iterdir():
@@ -93,7 +93,7 @@ def try_old_books(stage: Stage, facts: ChaosFacts, copy: Path) -> list[str]:
 
 
 def _compared(stage: Stage, facts: ChaosFacts, old: ChaosBooks, other: str) -> list[str]:
-    """Whether what is missing is noticed, and said by comparing from either side, if it is."""
+    """Whether missing records are noticed, and, if there are any, reported from either side."""
     has, had = (
         {(row.side, row.key) for row in books.deliveries if row.site == other and row.is_paid}
         for books in (facts.books[SITE], old)
@@ -124,7 +124,7 @@ def _is_noticed(site: ChaosSite, other: str) -> bool:
 
 
 def _changed(before: ChaosBooks, now: ChaosBooks) -> list[str]:
-    """What of a site's deliveries is not as it was before another had its old books back."""
+    """Deliveries of a site that changed when another site had its old books back."""
     is_now = {(row.side, row.key): row for row in now.deliveries}
     return [
         f"at {before.site} a delivery changed with old books at {SITE}: {row}"

@@ -35,7 +35,7 @@ OURS = ("federation", "gateway", "policies")
 
 @dataclass(frozen=True)
 class ChaosSettings:
-    """What the command line says; see __main__.py."""
+    """The options of the command line; see __main__.py."""
 
     seed: int
     minutes: float
@@ -80,7 +80,7 @@ def sweep() -> None:
 
 
 def clean(folder: Path, *, keep: bool = False) -> None:
-    """End all processes of a run, and remove its folder and what is mounted there."""
+    """End all processes of a run, and remove its folder and its mounts."""
     while left := list(processes.marked(folder.name)):
         processes.end(left)
     for name in NAMES:
@@ -108,7 +108,7 @@ def interruptible() -> Iterator[None]:
 
 
 def perform(settings: ChaosSettings) -> bool:
-    """Do a run and print what it came to; whether there was no violation."""
+    """Do a run and print its result; return whether there was no violation."""
     sweep()
     say = Say()
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))

@@ -1,7 +1,7 @@
 """The three sites of a run: real gateways and workers, made by the commands of operators.
 
 London sells little and dear, and buys from Paris; Paris buys from Tokyo, whose pools it alone is
-shown: what London has for Tokyo goes through Paris. London's books may be in PostgreSQL.
+shown: work of London for Tokyo goes through Paris. London's books may be in PostgreSQL.
 """
 
 import os
@@ -54,7 +54,7 @@ class Times:
 
 @dataclass
 class ProcessSetup:
-    """What the processes of one site start in; faults change it.
+    """The environment in which the processes of one site start; faults change it.
 
     Attributes:
         prefix: commands that run another, for all of the site's: its network.

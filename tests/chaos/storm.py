@@ -37,7 +37,7 @@ class Happened:
 
     @property
     def restart_s(self) -> float:
-        """How long it took to undo it: to start what was ended."""
+        """The time to undo the fault: to start the ended processes again."""
         return self.restored_s - self.undone_s
 
 
@@ -213,7 +213,7 @@ def _told(found: Happened) -> str:
 
 
 class Say:
-    """Tells a person what happens."""
+    """Reports progress to a person."""
 
     def __call__(self, text: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)

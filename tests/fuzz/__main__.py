@@ -17,7 +17,7 @@ anything. See tests/fuzz/README.md.
 
 
 def main() -> int:
-    """Do what the command line says; the exit code."""
+    """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=DESCRIPTION)
     add = parser.add_argument
     add("--messages", type=int, default=10_000_000, help="in all [10000000]")

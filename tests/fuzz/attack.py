@@ -115,7 +115,7 @@ def _tell_card(settings: dict[str, Any], registry: Registry) -> None:
 
 
 def as_stranger(settings: dict[str, Any], chance: random.Random, tally: Tally) -> Iterator[None]:
-    """Whoever reaches a port, and does not come in."""
+    """A connection that reaches a port, and does not log in."""
     while True:
         address = chance.choice(settings["addresses"])
         certificate = Path(settings["certificate"]) if chance.random() < 0.7 else None
@@ -173,7 +173,7 @@ AS: Final[dict[str, Callable[[dict[str, Any], random.Random, Tally], Iterator[No
 
 
 def main() -> None:
-    """Do what the file says, until SIGTERM."""
+    """Run the attack of the file, until SIGTERM."""
     settings = json.loads(Path(sys.argv[1]).read_text())
     tallies = [Tally() for _ in range(settings.get("threads", 1))]
     broke: list[BaseException] = []

@@ -1,7 +1,7 @@
-"""Honest users, who go on with their work while others fuzz: one task after the other.
+"""Honest users continue their work while others fuzz: one task after the other.
 
 A task that is not done in time is noted, and the user goes on with the next. Its future is kept: in
-the end each must have a result, or an error that says what happened.
+the end each must have a result, or an error that names the cause.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""Whether a gateway has withstood what was said to it: facts in, violations out. Pure."""
+"""Judges whether a gateway has withstood the messages: facts in, violations out. Pure."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ KNOWN: Final = re.compile(
 
 @dataclass(frozen=True)
 class Done:
-    """One task of an honest user: by which way, how long it took, and what was wrong with it."""
+    """One task of an honest user: its path, its time, and its error."""
 
     way: str
     took_s: float
@@ -37,7 +37,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Sample:
-    """What a gateway takes of its host at one moment."""
+    """A gateway's use of its host at one moment."""
 
     at_s: float
     rss_bytes: int
@@ -50,7 +50,7 @@ class Sample:
 
 @dataclass
 class FuzzFacts:
-    """What there is of one run."""
+    """The facts of one run."""
 
     tallies: Mapping[str, Tally] = field(default_factory=dict)  # by role
     done: Sequence[Done] = ()
@@ -149,5 +149,5 @@ CHECKS: Final[Mapping[str, Callable[[FuzzFacts], list[str]]]] = {
 
 
 def judge(facts: FuzzFacts) -> dict[str, list[str]]:
-    """What is wrong, by check."""
+    """The violations, by check."""
     return {name: check(facts) for name, check in CHECKS.items()}

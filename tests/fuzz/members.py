@@ -1,6 +1,6 @@
-"""What another site says that means no good: as a buyer that dials us, as a seller that we dial.
+"""Malicious messages of another site: as a buyer that dials us, as a seller that we dial.
 
-Pure but for the keys, by which it signs what has to be signed.
+Pure except for the keys with which it signs.
 """
 
 import random
@@ -67,7 +67,7 @@ _SEALED_KINDS: Final = frozenset(each.kind for each in BETWEEN_GATEWAYS if each.
 
 
 class MemberRole:
-    """What both have in common: gossip, declarations, and what travels sealed."""
+    """The common part of both: gossip, declarations, and sealed messages."""
 
     weights: dict[type[Any], float]
 
@@ -148,7 +148,7 @@ class MemberRole:
     # --- gossip and declarations -----------------------------------------------------------------
 
     def advert(self) -> bytes:
-        """What shows a pool of ours, cheap and large, to all."""
+        """An advert of a pool of ours, cheap and large, to all."""
         self._versions += 1
         version, utc_s = int(time.time() * 1000) + self._versions, time.time()
         pool = PoolAdvert("cheap", 1_000, PRICE_NANOS, "USD", 1_000, pythons=(PYTHON,))
@@ -416,7 +416,7 @@ class BuyerRole(MemberRole):
 
 
 class SellerRole(MemberRole):
-    """A seller: it quotes, holds and commits, and delivers what it likes."""
+    """A seller: it quotes, holds and commits, and delivers at random."""
 
     weights = {
         deals.Quote: 0.0,
@@ -444,7 +444,7 @@ class SellerRole(MemberRole):
     }
 
     def react(self, message: Any, chance: random.Random) -> list[bytes]:
-        """Sell what is asked for; one in ten times say nothing."""
+        """Sell as requested; one in ten times say nothing."""
         if isinstance(message, Sealed):
             message = opened(message)
         if chance.random() < 0.1:
@@ -487,7 +487,7 @@ class SellerRole(MemberRole):
 
 
 def opened(sealed: Sealed) -> Any:
-    """What a gateway has sealed; who signed it is not looked at."""
+    """The content of a gateway's envelope; the signature is not checked."""
 
     body = body_of(sealed.envelope)
     return MESSAGES.decode(body, len(body))

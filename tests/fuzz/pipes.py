@@ -27,7 +27,7 @@ def connect(address: str, source: str = "", certificate: Path | None = None) -> 
 
     Args:
         source: the address of this host that it comes from; empty: any.
-        certificate: certificate and key of who dials, PEM.
+        certificate: the dialler's certificate and key, PEM.
 
     Raises:
         PipeClosed: it is not let in.
@@ -54,7 +54,7 @@ def connect(address: str, source: str = "", certificate: Path | None = None) -> 
 
 
 class Pipe:
-    """One connection, as far as it is of use to somebody who speaks the protocol.
+    """One connection, with the parts that a speaker of the protocol needs.
 
     Raises PipeClosed wherever the gateway has closed it.
     """
@@ -79,7 +79,7 @@ class Pipe:
             raise PipeClosed(str(error)) from None
 
     def head(self, size: int) -> bytes:
-        """What stands before a message of so many bytes."""
+        """The header of a message of that many bytes."""
         return self._lead + (size + len(HOPS)).to_bytes(8, "big") + HOPS
 
     def send(self, frame: bytes) -> bool:
@@ -95,7 +95,7 @@ class Pipe:
         return frames
 
     def _has_more(self, wait_s: float) -> bool:
-        """Take in what has come; whether there was anything."""
+        """Read the received bytes; return whether there were any."""
         is_here = isinstance(self.socket, ssl.SSLSocket) and self.socket.pending() > 0
         if not is_here and not select.select([self.socket], [], [], wait_s)[0]:
             return False

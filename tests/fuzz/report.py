@@ -78,7 +78,7 @@ def _taken(facts: FuzzFacts) -> list[str]:
 
 
 def _minutes(facts: FuzzFacts) -> list[str]:
-    """What each gateway took at each look."""
+    """The figures of each gateway at each sample."""
     lines = [
         "| gateway | minute | memory MiB | threads | descriptors | log KiB | books MiB |",
         "|---|---|---|---|---|---|---|",

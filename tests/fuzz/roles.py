@@ -1,7 +1,7 @@
-"""What clients and workers say, and how they go on from what they hear. Pure.
+"""The messages of clients and workers, and their reactions to messages from the gateway. Pure.
 
 `say` gives an encoded message, `react` those that follow from one that was heard: more often than
-not what the protocol wants, so that the gateway comes to states that chance would never reach.
+not the ones of the protocol, so that the gateway comes to states that chance would never reach.
 """
 
 import hashlib
@@ -70,7 +70,7 @@ _PRINTED: tuple[dict[str, Any], ...] = (  # as tasks print seldom, and some of i
 
 
 class Role(Protocol):
-    """Who speaks on a session."""
+    """The speaker of a session."""
 
     def say(self, chance: random.Random, level: Level) -> bytes:
         """A message that it may send."""
@@ -79,11 +79,11 @@ class Role(Protocol):
         """One that it must not."""
 
     def react(self, message: Any, chance: random.Random) -> list[bytes]:
-        """What it says to one that it has heard."""
+        """The reaction to one received message."""
 
 
 class ClientRole:
-    """A client, whose token names the user."""
+    """A client; its token names the user."""
 
     def __init__(self, user: str) -> None:
         self._memory = memory = Remembered()
@@ -188,7 +188,7 @@ class ClientRole:
 
 
 class WorkerRole:
-    """A worker: it takes what it is given, and reports what it likes."""
+    """A worker: it takes its assignments, and reports at random."""
 
     def __init__(self) -> None:
         self._memory = memory = Remembered()
@@ -211,7 +211,10 @@ class WorkerRole:
         self.say, self.breach = self._vocabulary.say, self._vocabulary.breach
 
     def about(self, chance: random.Random) -> dict[str, Any]:
-        """What it says of itself. The pool "honest" is left out: there it would be believed."""
+        """The worker's description of itself.
+
+        The pool "honest" is left out: there it would be believed.
+        """
         return {
             "slots": chance.choice((1, SLOTS, SLOTS, 64, 4_096, 0, -1, "x")),
             "pool": chance.choice(("workers", "workers", "workers", "", "local", "none")),
@@ -254,7 +257,7 @@ class WorkerRole:
         return {"slots": [{"state": "idle", "pid": 1}] * int(chance.random() * 5)}
 
     def react(self, message: Any, chance: random.Random) -> list[bytes]:
-        """Run what is assigned, in a way, and give back what is recalled."""
+        """Run assigned tasks, in some way, and return recalled ones."""
         match message:
             case Assign():
                 tasks = len(message.arguments)

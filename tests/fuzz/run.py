@@ -35,7 +35,7 @@ CROWD: Final = {"client": (1, 6), "worker": (1, 2), "stranger": (1, 3)}
 
 @dataclass(frozen=True)
 class FuzzSettings:
-    """What the command line says; see __main__.py."""
+    """The options of the command line; see __main__.py."""
 
     seed: int
     messages: int
@@ -133,7 +133,7 @@ def attackers(settings: FuzzSettings, town: FuzzTown, folder: Path) -> list[Atta
 
 
 def perform(settings: FuzzSettings) -> tuple[FuzzFacts, dict[str, list[str]]]:
-    """Do a run, print what it came to, and give its facts and its violations."""
+    """Do a run, print its result, and return its facts and its violations."""
     with own_folder(keep=settings.keep) as folder:
         town = FuzzTown(folder)
         try:
@@ -159,7 +159,7 @@ def _sockets(folder: str, names: list[str]) -> list[str]:
 
 
 def _fuzz(settings: FuzzSettings, town: FuzzTown, folder: Path) -> tuple[FuzzFacts, float]:
-    """Have everybody at it; what came of it, and how many seconds it took."""
+    """Run all attackers and users; return the results, and the seconds they took."""
     streams = [
         Stream("at London", town.london.address, "london"),
         Stream("London to Paris", town.london.address, "paris"),
@@ -236,7 +236,7 @@ def _wait_for_more(streams: Sequence[Stream], wanted: Sequence[int]) -> None:
 
 
 def _audit(config: Path) -> str:
-    """What is wrong with a site's books; empty: nothing."""
+    """The errors in a site's books; empty: none."""
     done = subprocess.run(
         [sys.executable, "-m", "gateway", "audit", "--config", str(config)],
         capture_output=True,

@@ -34,8 +34,8 @@ class Stall:
     Args:
         registry: our keys.
         site: the gateway's.
-        port: where it dials us.
-        tally: what is counted.
+        port: the port at which it dials us.
+        tally: the counters.
     """
 
     def __init__(self, registry: Registry, site: str, port: NngPort, tally: Tally) -> None:
@@ -48,7 +48,7 @@ class Stall:
         self._advert_s = -ADVERT_EVERY_S
 
     def go_on(self, chance: random.Random) -> None:
-        """Hear what has come, answer it, and say something."""
+        """Read received messages, answer them, and send one more."""
         select.select([self._port.fileno()], [], [], WAIT_S)
         listener, now_s = self._listener, time.monotonic()
         self._take(listener.pipes_came(self._port.came(), now_s), chance)

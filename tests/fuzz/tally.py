@@ -1,4 +1,4 @@
-"""What was sent to a gateway, and what came of it. Pure."""
+"""The messages sent to a gateway, and their results. Pure."""
 
 import re
 from collections import Counter
@@ -23,7 +23,7 @@ class Tally:
     Attributes:
         sent: messages, pieces of bytes that are no messages among them.
         heard: those in frames that the gateway has acknowledged. Of a frame in which it found a
-            breach it hears what stands before that, and acknowledges nothing.
+            breach it hears what precedes it, and acknowledges nothing.
         sessions: that were opened.
         refused: connections that were not let in, by reason; of `closed` no reason is known.
         thrown_out: sessions that it ended, by reason.
@@ -43,7 +43,7 @@ class Tally:
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> "Tally":
-        """Read what `plain` gave."""
+        """Read a value written by `plain`."""
         return cls(**{
             name: Counter(value) if isinstance(value, dict) else value
             for name, value in plain.items()

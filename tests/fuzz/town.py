@@ -105,7 +105,7 @@ class FuzzTown:
         return any(row["site"] == there and row["slots_total"] > 1 for row in rows)
 
     def settings(self, role: str) -> dict[str, object]:
-        """What a process of attack.py is told, but for its seed: a client, worker or stranger."""
+        """Settings of a process of attack.py, without its seed: a client, worker or stranger."""
         ports = list(self.london.ready["addresses"])
         if role != "stranger":
             scopes = "work" if role == "worker" else "submit,cancel,report,audit"

@@ -51,7 +51,7 @@ class Plan:
         return cls(*chance.choice(KINDS), chance.choice(FRAMES), end)
 
     def message(self, role: Role, chance: random.Random) -> bytes:
-        """What is said next."""
+        """The next message."""
         return role.say(chance, Level.WILD if chance.random() < self.wildness else Level.TAME)
 
 
@@ -113,7 +113,7 @@ class Visit:
         self._under_way.append((session.sent, len(messages)))
 
     def hear(self, role: Role, chance: random.Random, wait_s: float = 0.05) -> None:
-        """Take what has come, and go on from it."""
+        """Read received messages, and react to them."""
         tally, session = self._tally, self._dialogue.session
         assert session is not None
         replies: list[bytes] = []

@@ -1,6 +1,6 @@
 """Messages of every kind, at every level of oddness, from the classes of federation. Pure.
 
-A `Vocabulary` is what one role says: the kinds that it may send and, more seldom, all others.
+A `Vocabulary` is one role's messages: the kinds that it may send and, more seldom, all others.
 Where a plain value of a field's type would never get far (ids, digests, verbs), a role gives a
 `Maker` for the whole message, or a `Draw` for the field.
 """
@@ -81,14 +81,14 @@ class _Kind:
 
 
 class Vocabulary:
-    """What one role says.
+    """The messages of one role.
 
     Args:
         weights: how often it says each kind that it may say, where it is tame. With 0 are those
             that it may only say in answer to something; otherwise each is said as often.
-        named: draws for fields of these names, whatever the message.
+        named: draws for fields of these names, in any message.
         makers: for whole messages.
-        memory: what was said is remembered there, to be said again.
+        memory: sent messages are kept there, to be sent again.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ BOOKS: Final = "gridfed.db"
 
 
 def look(site: FuzzSite) -> Sample:
-    """What a gateway takes now. Raises psutil.Error when it has ended."""
+    """A gateway's use of the host now. Raises psutil.Error when it has ended."""
     process = psutil.Process(site.gateway.pid)
     with process.oneshot():
         rss_bytes, threads = process.memory_info().rss, process.num_threads()

@@ -31,7 +31,7 @@ FAILED: Final = 1  # the exit code of a process in which a test failed
 
 
 class Verdict(Enum):
-    """What came of a mutant."""
+    """The result of a mutant."""
 
     KILLED = "killed"
     LIVES = "lives"
@@ -41,7 +41,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What came of a mutant, and of how many tests that run it how many were tried."""
+    """The result of a mutant, and how many of the tests that run it were tried."""
 
     mutant: Mutant
     verdict: Verdict
@@ -259,7 +259,7 @@ def _original_codes(path: str) -> Originals:
 
 
 def _changed_codes(functions: Functions, originals: Originals, code: CodeType) -> Codes:
-    """What to set where; empty when the change is in no function that lives."""
+    """The changes to make; empty when the change is in no function that lives."""
     return [
         (function, fitted)
         for key, changed in codes_of(code)

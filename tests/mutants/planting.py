@@ -1,4 +1,4 @@
-"""Mutants of a module: what is changed, and the code objects that have the change."""
+"""Mutants of a module: the changes, and the changed code objects."""
 
 import ast
 from collections.abc import Callable, Collection, Iterator
@@ -34,7 +34,7 @@ class Mutant:
     Attributes:
         file: of the module.
         line: at which the change begins.
-        lines: all of what changes; a test that runs none of them can't notice.
+        lines: all lines of the change; a test that runs none of them can't notice.
         statement: the line at which the statement begins.
         before, after: the statement, or the condition of a compound one.
         compile: returns the code of the whole module, with the change.
@@ -67,8 +67,8 @@ class _Slot:
 def find_mutants(source: str, file: str, lines: Collection[int] | None = None) -> list[Mutant]:
     """All mutants of a module's functions; of those that change one of the lines, if given.
 
-    Code outside of functions stays as it is, since it has run before any test; so do assertions,
-    and what is logged.
+    Code outside of functions stays as it is, since it has run before any test; so do assertions and
+    log calls.
     """
     tree = ast.parse(source)
     found: dict[tuple[int, str, str], Mutant] = {}
@@ -132,7 +132,7 @@ _Change = tuple[_Slot, ast.AST, ast.AST, _Slot]
 
 
 def _changes(tree: ast.AST) -> Iterator[_Change]:
-    """Slot, old node, new node, and the slot of what is to be shown."""
+    """Slot, old node, new node, and the slot of the shown node."""
     for node in ast.walk(tree):
         if isinstance(node, Function):
             for slot, statement in _statements(node):

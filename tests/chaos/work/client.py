@@ -1,7 +1,7 @@
 """A client of the run: `python -m tests.chaos.work.client SETTINGS`, a process that may be killed.
 
-It hands over job after job, of kinds drawn by its seed, and notes in its journal what it was
-promised and how each task ended, until there is a file `stop` in the run's folder.
+It hands over job after job, of kinds drawn by its seed, and notes in its journal the promises it
+got and the end of each task, until there is a file `stop` in the run's folder.
 """
 
 import concurrent.futures

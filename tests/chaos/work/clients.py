@@ -81,7 +81,7 @@ class Clients:
         processes.send([self.scripts[site][self._chosen(site, number)].pid], what)
 
     def tell_to_stop(self) -> None:
-        """Have clients finish what they are at, and end."""
+        """Have clients finish their current job, and end."""
         (self._folder / "stop").touch()
 
     def all(self) -> list[Script]:
@@ -90,7 +90,7 @@ class Clients:
         return [*found, *([self._large] if self._large is not None else [])]
 
     def end_probes(self) -> None:
-        """End the probes; what they have no answer to is dropped."""
+        """End the probes; drop unanswered ones."""
         (self._folder / "quiet").touch()
         for each in self._probes:
             try:
@@ -105,7 +105,7 @@ class Clients:
         return [self._names[each.pid] for each in self.all() if not each.has_ended]
 
     def failed(self) -> Iterator[str]:
-        """What clients said that ended in an error by themselves."""
+        """The outputs of clients that ended with an error."""
         for each in self.all():
             if each.has_ended and each.process.returncode:
                 yield f"client {self._names[each.pid]} ended {each.process.returncode}, see its log"

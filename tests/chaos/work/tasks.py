@@ -1,6 +1,7 @@
-"""What slots run: tasks that leave evidence of each run. They import the standard library only.
+"""The functions that slots run: tasks that leave evidence of each run.
 
-The functions travel by value (see client.py): a slot does not have this package.
+They import the standard library only, and travel by value (see client.py): a slot does not have
+this package.
 """
 
 import os
