@@ -1,4 +1,4 @@
-"""Addresses, and what is said of one where no gateway answers."""
+"""Addresses, and the error for one where no gateway answers."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""What of the client can be seen without a gateway."""
+"""The parts of the client that work without a gateway."""
 
 import contextlib
 import threading

@@ -1,4 +1,4 @@
-"""What a user's process pulls in, and what it does not."""
+"""The modules that a user's process imports, and those that it does not."""
 
 import subprocess
 import sys

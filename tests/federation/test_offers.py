@@ -1,4 +1,4 @@
-"""Offers as they travel: what was said is read again, and what is none is left out."""
+"""Offers as they travel: valid ones are read back, and invalid ones are left out."""
 
 import pickle
 

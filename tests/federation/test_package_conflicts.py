@@ -1,4 +1,4 @@
-"""Who else owns a package of one of our names is found, by its name or by what it installed."""
+"""Another distribution that owns one of our package names is found, by its name or by its files."""
 
 import pytest
 

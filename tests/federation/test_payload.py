@@ -1,4 +1,4 @@
-"""What is pickled how, and when anew."""
+"""The rules by which functions are pickled, and when anew."""
 
 import functools
 import math
@@ -86,7 +86,7 @@ def test_an_installed_function_is_pickled_again_when_its_module_goes_by_value():
 
 
 def pickled(folder, code):
-    """The pickle of what `code` calls `found`; here, where its modules can't be imported."""
+    """The pickle of the object `found` of `code`; here, where its modules can't be imported."""
     code += "\nimport sys\nfrom federation.payload import seal_function as seal\n"
     code += "sys.stdout.buffer.write(seal(found).body)"
     command = [sys.executable, "-c", code]

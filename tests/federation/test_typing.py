@@ -1,4 +1,4 @@
-"""What type checkers say of a user's script: nothing; and of wrong calls: where they are wrong."""
+"""The findings of type checkers in a user's script: none; and in wrong calls: the right lines."""
 
 import re
 import subprocess
@@ -75,7 +75,7 @@ def checked(command):
 
 
 def public_names():
-    """What users may write: names of `federation`, its errors, and all that their objects have."""
+    """The names for users: those of `federation`, its errors, and all that their objects have."""
     import federation
     from federation import errors
     from federation.client import Options

@@ -1,4 +1,4 @@
-"""Names of users, and those that would be taken for somebody else's."""
+"""Names of users, and those that could be taken for another user's."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Wishes as they are written: what nobody made does not travel, what can't be is told."""
+"""Wishes as they are written: missing ones do not travel, impossible ones are refused."""
 
 import pytest
 

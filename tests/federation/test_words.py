@@ -1,4 +1,4 @@
-"""Hostile text, as people are shown it: nothing in it reaches a terminal but what is seen."""
+"""Hostile text, as people are shown it: only visible characters reach a terminal."""
 
 import io
 import sys

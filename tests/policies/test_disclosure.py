@@ -1,4 +1,4 @@
-"""What a site shows, to whom: never more than its rules say, never more than there is."""
+"""A site's view for another: never more than its rules say, never more than there is."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Who is meant by a rule."""
+"""The parties that a rule means."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What work costs: exact, rounded once."""
+"""The cost of work: exact, rounded once."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""The books of pretended worlds: what is looked at after each commit, and what people do there."""
+"""The books of simulated worlds: the checks after each commit, and the actions of people there."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a pretended disk keeps of what was written."""
+"""The part of the written data that a simulated disk keeps."""
 
 from collections.abc import Callable
 

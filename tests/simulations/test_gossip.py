@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def value(figures, start):
-    """The worst sample of the figure whose name begins like this."""
+    """The worst sample of the figure with this prefix."""
     (found,) = [figure for figure in figures if figure.measure.startswith(start)]
     return max(found.values)
 
@@ -187,7 +187,7 @@ def test_equal_seeds_tell_the_same_story_in_any_process() -> None:
 
 
 def lie(world, liar, victim, state):
-    """The liar tells everybody, of ever higher incarnations."""
+    """The liar tells all members, of ever higher incarnations."""
     site, held = world.sites[victim], world.cores[victim].incarnation
     highest = (int(world.boot_max()) + 1 << BOOT_SHIFT) - 1
     for incarnation in (held, held + 1, held + 1000, highest, highest + 1, INCARNATION_MAX):
@@ -224,7 +224,7 @@ def test_no_member_can_have_another_taken_for_gone(state, seed) -> None:
 
 
 def check_the_living(world):
-    """Nobody who is up is declared dead while connections are lost."""
+    """No member that is up is declared dead while connections are lost."""
     wrong = Counter()
     world.on_changed = lambda _number, effect: wrong.update(
         [effect.site] if effect.new is MemberState.DEAD else []
@@ -247,7 +247,7 @@ def check_the_dead(world):
 def check_the_load(world):
     """No message is longer than it may be, no rumour told more often.
 
-    Who shows that it is behind is told once more, out of turn: hence the factor of two.
+    A member that shows that it is behind is told once more, out of turn: hence the factor of two.
     """
     settings = world.settings
     sent = Counter()
@@ -282,11 +282,11 @@ def narrow():
 
 
 def ignore_objection(self, update, source):
-    """A planted bug: who is accused does not object."""
+    """A planted bug: an accused member does not object."""
 
 
 def forget_the_dead(self, update, now, apply=MemberRoster.apply):
-    """A planted bug: who is dead is dropped and not remembered."""
+    """A planted bug: a dead member is dropped and not remembered."""
     old = apply(self, update, now)
     if update.state is MemberState.DEAD:
         self.forget(update.site)

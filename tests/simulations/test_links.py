@@ -1,4 +1,4 @@
-"""Links over the simulated network keep to what they promise of sites that break the protocol."""
+"""Links over the simulated network keep their promises about sites that break the protocol."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Random worlds keep what they must, and the checker finds what is planted."""
+"""Random worlds keep their invariants, and the checker finds planted bugs."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What a simulated gateway's coroutines wait for, and a world whose users ask too early."""
+"""The waits of a simulated gateway's coroutines, and a world whose users ask too early."""
 
 import pytest
 

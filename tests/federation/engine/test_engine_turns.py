@@ -1,4 +1,4 @@
-"""Threads that wait at one engine: none sleeps on when what it waits for has come."""
+"""Threads that wait at one engine: none sleeps on when its result has come."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ LIMIT_S = 60.0
 
 
 class Line:
-    """A connection on which nothing arrives; a wait ends when somebody wakes it."""
+    """A connection without messages; a wait ends when a thread wakes it."""
 
     def __init__(self):
         self.is_polled = threading.Event()
@@ -49,7 +49,7 @@ class Turn(threading.Condition):
 
 
 class SlowFuture:
-    """A future that is resolved only when somebody has looked, and waits."""
+    """A future that is resolved only after a thread has looked, and waits."""
 
     def __init__(self, is_waited_for):
         self._is_waited_for = is_waited_for

@@ -20,7 +20,7 @@ OPENING = OpenJob(
 
 
 class Grid:
-    """As much of an engine as a map needs; what was sent runs when somebody waits."""
+    """As much of an engine as a map needs; sent calls run when a thread waits."""
 
     closed = shut = False
     error = None

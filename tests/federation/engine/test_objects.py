@@ -262,7 +262,7 @@ def test_calls_that_move_to_another_job_keep_what_they_refer_to(world):
 
 
 def test_a_result_that_another_thread_opens_meanwhile_is_not_opened_again(monkeypatch):
-    """What a task returned may be bytes: it must never be taken for a pickle."""
+    """A task may return bytes: they must never be taken for a pickle."""
     left = object.__new__(LeftResult)
 
     class Raced(TaskFuture):

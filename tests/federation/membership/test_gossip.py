@@ -1,4 +1,4 @@
-"""Messages of the federation's gossip: what is written is read back, and nothing else is let in."""
+"""Messages of the federation's gossip: written ones are read back, and all others are refused."""
 
 import pytest
 from hypothesis import given, settings

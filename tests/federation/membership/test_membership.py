@@ -51,14 +51,14 @@ from federation.membership.rings import Rings
 
 
 def ack_all(looked, send):
-    """Everybody answers at once."""
+    """All sites answer at once."""
     if isinstance(send.message, Ping):
         return looked.hear(send.peer, Ack(send.message.number))
     return []
 
 
 def silence(*silent):
-    """Everybody answers at once, except these; helpers say that they can't reach them."""
+    """All sites answer at once, except these; helpers say that they can't reach them."""
 
     def answer(looked, send):
         match send.message:
@@ -374,7 +374,7 @@ def test_what_others_say_of_a_life_that_cannot_be_is_not_believed(state, incarna
 
 
 def test_a_site_is_believed_itself_in_whatever_life_it_is() -> None:
-    """One whose clock was wrong when it started."""
+    """A site whose clock was wrong when it started."""
     looked = Looked(boot_max=LAST_BOOT)
     later = update("site-a", MemberState.ALIVE, 100 << BOOT_SHIFT)
     looked.told("site-a", later)

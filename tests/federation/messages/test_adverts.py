@@ -1,4 +1,4 @@
-"""Adverts: what is written is read back, and nothing else is let in."""
+"""Adverts: written ones are read back, and all others are refused."""
 
 import math
 from dataclasses import replace

@@ -104,7 +104,7 @@ def test_results_of_another_epoch_are_fenced():
 
 
 def posted_nanos(tab):
-    """What is to be paid under a contract."""
+    """The amount to be paid under a contract."""
     return sum(
         each.cost_nanos for each, verdict in tab.verdicts.values() if verdict is Verdict.POST
     )
@@ -132,7 +132,7 @@ def test_each_delivery_gets_one_verdict():
 
 
 class Buyer:
-    """Has tasks, forwards them, and pays for what it takes. Epochs are never used twice."""
+    """Has tasks, forwards them, and pays for accepted results. Epochs are never used twice."""
 
     def __init__(self, tasks):
         self.results = Counter()
@@ -168,7 +168,7 @@ class Buyer:
         return ("settle", contract, delivery.epoch, delivery.first, verdict)
 
     def lapse(self, contract):
-        """The lease has ended: what is out there is ours to place again."""
+        """The lease has ended: outstanding tasks are ours to place again."""
         out, _ = self.contracts[contract]
         self.open.remove(contract)
         for first, stop in out.take_all():
@@ -176,7 +176,7 @@ class Buyer:
 
 
 class Seller:
-    """Runs what it is forwarded, and delivers until it has a verdict."""
+    """Runs forwarded tasks, and delivers until it has a verdict."""
 
     def __init__(self):
         self.contracts = {}
@@ -200,7 +200,7 @@ class Seller:
 
 
 class World:
-    """Both sides and what is between them."""
+    """Both sides and the messages between them."""
 
     def __init__(self, seed, tasks):
         self.chance = random.Random(seed)

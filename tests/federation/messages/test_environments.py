@@ -1,4 +1,4 @@
-"""What a job may ask to run in: read, checked, wrapped around a function."""
+"""The environments of jobs: read, checked, wrapped around a function."""
 
 import hashlib
 
@@ -100,7 +100,7 @@ def test_where_packages_are_from_is_not_for_a_job_to_say(tmp_path, text):
 
 
 def test_a_remark_does_not_say_how_the_rest_is_read():
-    """What pip would take for UTF-7 holds a line of its own, an option, that nobody checks."""
+    """Text that pip would take for UTF-7 holds a line of its own, an option, that no check sees."""
     text = "# -*- coding: utf-7 -*-\nnumpy==1+AAoALQAt-index-url +AGgAdAB0AHAAOgAvAC8-evil\n"
     lines = requirement_lines(text)
     assert lines == ["numpy==1+AAoALQAt-index-url +AGgAdAB0AHAAOgAvAC8-evil"]

@@ -1,4 +1,4 @@
-"""What two sites have booked between them: read, told and compared."""
+"""The bookings of two sites between them: read, told and compared."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a buyer makes of its seller's books."""
+"""A buyer's comparison with its seller's books."""
 
 import pytest
 from hypothesis import given
@@ -89,7 +89,7 @@ def test_books_are_equal_exactly_when_their_digests_are(ours, theirs):
 
 @given(ENTRIES, st.data())
 def test_verdicts_that_were_lost_are_mended_in_one_round(truth, data):
-    """Books that differ only in verdicts, and in what one side never heard of, become equal."""
+    """Books that differ only in verdicts, and in messages that one side missed, become equal."""
     posted = [BookEntry(each.contract, each.currency, each.delivery, S) for each in truth]
     ours = [each for each in posted if data.draw(st.booleans())]
     ours = [

@@ -1,4 +1,4 @@
-"""Messages: what is sent arrives, what is wrong is refused with its place."""
+"""Messages: sent ones arrive, faulty ones are refused with the place of the fault."""
 
 import dataclasses
 

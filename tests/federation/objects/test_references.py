@@ -60,7 +60,7 @@ trees = st.recursive(
 
 
 def filled(tree, found):
-    """What a slot sees, and the digests that the call should list."""
+    """A slot's view, and the digests that the call should list."""
     if isinstance(tree, Reference):
         found.add(tree.digest)
         return ("object", tree.digest[1])

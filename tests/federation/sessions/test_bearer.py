@@ -1,4 +1,4 @@
-"""A token is for whoever holds it: it goes nowhere where others could read it."""
+"""A token serves any holder: it is not sent where others could read it."""
 
 from random import Random
 

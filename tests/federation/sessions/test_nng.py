@@ -1,4 +1,4 @@
-"""What is nng's own, and no other transport's: its threads, and what forks do to it."""
+"""The properties of nng alone: its threads, and the effect of forks on it."""
 
 import gc
 import os

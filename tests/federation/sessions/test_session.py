@@ -164,7 +164,7 @@ def test_random_bytes_never_do_worse_than_a_protocol_error(data):
 
 
 class Pipes(RuleBasedStateMachine):
-    """Two sides that talk over a pipe that loses what it holds whenever it breaks."""
+    """Two sides that talk over a pipe that loses its content whenever it breaks."""
 
     def __init__(self):
         super().__init__()

@@ -34,7 +34,7 @@ def test_who_wakes_what_another_thread_has_closed_wakes_nobody():
 
 
 def test_a_signal_that_wakes_it_while_it_is_closed_wakes_nobody(monkeypatch):
-    """The lock is the same thread's: what is closed already may be a file of the user's."""
+    """The lock is the same thread's: a closed descriptor's number may be a file of the user's."""
     waker = Waker()
     written = []
 
@@ -49,7 +49,7 @@ def test_a_signal_that_wakes_it_while_it_is_closed_wakes_nobody(monkeypatch):
 
 
 def test_nobody_closes_it_under_who_wakes(monkeypatch):
-    """His write would go to whatever has that descriptor next: a file of the user's."""
+    """The write would go to the next owner of that descriptor: a file of the user's."""
     waker = Waker()
     closer = threading.Thread(target=waker.close)
     had_to_wait = []

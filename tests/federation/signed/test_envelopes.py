@@ -1,4 +1,4 @@
-"""Envelopes: opened once, by whom they are for, fresh, and as they were sealed."""
+"""Envelopes: opened once, by the addressee, fresh, and as they were sealed."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Grants: each hop narrows; whoever widens, cuts, reorders or borrows is refused."""
+"""Grants: each hop narrows; a hop that widens, cuts, reorders or borrows is refused."""
 
 import dataclasses
 
@@ -131,7 +131,7 @@ def test_any_widening_is_refused(data):
 
 
 def _append(raw, bounds, signer, parent=None):
-    """What a site that keeps to no rule would append."""
+    """An entry that a site which breaks the rules would append."""
     from federation.signed import grants
 
     blocks = msgpack.unpackb(raw)

@@ -115,7 +115,7 @@ claims = st.lists(st.tuples(amounts, amounts | st.just(EVERYTHING), amounts), ma
 
 @given(claims=claims, total=st.integers(0, 30), takers=st.lists(st.integers(0, 4), max_size=200))
 def test_nobody_takes_more_than_there_is_nor_what_is_kept_for_others(claims, total, takers):
-    """Whoever asks takes one slot as long as it may."""
+    """Each party that asks takes one slot as long as it may."""
     levels = claims.levels(total)
     used = {}
     for taker in takers:

@@ -1,4 +1,4 @@
-"""Rules about who may use which pools, and when: tables, and what holds for all of them."""
+"""Rules for the users of pools, and their hours: tables, and properties of all of them."""
 
 from dataclasses import replace
 from math import inf
@@ -283,7 +283,7 @@ def test_where_there_is_a_list_only_who_is_on_it_may(rules, question):
     st.integers(0, 2 * 86_400),
 )
 def test_no_gap_or_overlap_of_windows_lets_anyone_through(drawn, at_s):
-    """Who may in one window alone, may while that is the one that holds, to the second."""
+    """A party that one window alone admits is admitted while that window holds, to the second."""
     made = tuple(
         Window(
             "night" if at == 0 else f"w{at}",

@@ -1,4 +1,4 @@
-"""Rules about places: which bind whose work, and what they allow together."""
+"""Rules about places: the work they bind, and the places they allow together."""
 
 from policies.access.residency import ANYWHERE, Residence, ResidencyRule, residence_of
 from policies.parties import Owner, read_party

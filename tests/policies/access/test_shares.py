@@ -1,4 +1,4 @@
-"""What an owner may write of shares, and what is refused, by its key."""
+"""An owner's keys about shares, and the refusals, by key."""
 
 import pytest
 

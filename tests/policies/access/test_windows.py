@@ -1,4 +1,4 @@
-"""Which window holds when, who wins, and what somebody may have of a pool in time to come."""
+"""The window in force, precedence among windows, and the future share of a party in a pool."""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -151,7 +151,7 @@ class Counted:
 
 
 def test_each_window_is_asked_for_its_own_times_alone():
-    """Else what is to come takes seconds for a pool of many windows, while all its work waits."""
+    """Else the look ahead takes seconds for a pool of many windows, while all its work waits."""
     times = [Counted(Hours(60 * at, 60 * at + 60)) for at in range(60)]
     plan = WindowPlan(tuple(Window(f"w{at}", when) for at, when in enumerate(times)))
     start_at_s = at("2026-11-20T12:00")
@@ -214,7 +214,7 @@ def test_the_end_of_a_window_that_gave_more_is_known_too():
 
 
 def test_when_a_window_began_is_known_as_far_back_as_work_may_spill_into_it():
-    """So that whoever looks again does not let work run longer for it."""
+    """So that a later look does not let work run longer for it."""
     window = Window("w", Hours(17 * HOUR_S, 23 * HOUR_S), OURS_ALONE, spill_s=600.0)
     begins_s = at("2026-11-20T17:00")
     for looked_s, begun_s in ((0, 0), (60, 0), (599, 0), (600, 0), (3_600, 3_000)):

@@ -1,4 +1,4 @@
-"""Business days: tables of dates, and what must hold of every month."""
+"""Business days: tables of dates, and properties of every month."""
 
 from calendar import monthrange
 from datetime import date, time, timedelta

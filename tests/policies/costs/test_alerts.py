@@ -139,7 +139,7 @@ def test_no_level_twice_in_order_and_never_below_it(looks, marks, amount_nanos):
 
 
 def look(rule, raised, *prices):
-    """One look of a watch: who is told, and what is raised from then on."""
+    """One look of a watch: the recipients, and the alerts that stay raised from then on."""
     facts = Facts(0.0, prices=[PoolPrice("paris", "gpu", each, "USD") for each in prices])
     over = set(ended([rule], facts, raised))
     alerts = judge([rule], facts, raised)

@@ -1,4 +1,4 @@
-"""Budgets and budgets: what is covered, what is held, what is left, and what is said of it."""
+"""Budgets and their scopes: the work they cover, the amounts held and left, and their texts."""
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
@@ -241,7 +241,7 @@ def test_a_contract_is_held_in_every_purse_that_pays_for_it():
 
 
 def test_no_more_is_promised_than_a_promise_can_say():
-    """Whatever the owner of a budget says that we may spend of it."""
+    """For any amount that the owner of a budget lets us spend of it."""
     found = budget_account(owner="london")
     found.is_open, found.allotted_nanos = True, 10**37
     assert money_room([found]) == 2**63 - 1

@@ -1,4 +1,4 @@
-"""What runs emit: by hand, after the examples of SCI 1.1; and what must hold for all of them."""
+"""Emissions of runs: by hand, after the examples of SCI 1.1; and properties of all of them."""
 
 import pytest
 from hypothesis import given

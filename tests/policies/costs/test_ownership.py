@@ -1,4 +1,4 @@
-"""What a slot-hour of one's own hardware costs."""
+"""The cost of a slot-hour of one's own hardware."""
 
 from decimal import Decimal
 

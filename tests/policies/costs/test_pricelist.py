@@ -1,4 +1,4 @@
-"""What a price list comes to: at a moment, for a buyer, for a job."""
+"""The price by a price list: at a moment, for a buyer, for a job."""
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo

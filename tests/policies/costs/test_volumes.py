@@ -1,4 +1,4 @@
-"""What buyers have had this month."""
+"""The usage of buyers in this month."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""How many slots a pool should have: tables, and what holds whatever happens."""
+"""The wanted number of slots of a pool: tables, and properties for any course of events."""
 
 from dataclasses import replace
 
@@ -371,7 +371,7 @@ def test_limits_hold_and_nobody_who_works_goes_before_who_does_not(pool):
 
 @given(pools())
 def test_a_pool_is_told_the_same_until_something_changes(pool):
-    """What was started counts: the same moment again starts no more of the same."""
+    """Started slots count: the same moment again starts no more of the same."""
     rules, pilots, work, past = pool
     first = attend(rules, pilots, work, past, NOW_S)
     made = [

@@ -1,4 +1,4 @@
-"""Slots that would have to be started: what plans make of them. Begins like test_estimates."""
+"""Slots that would have to be started: their place in plans. Begins like test_estimates."""
 
 from dataclasses import replace
 
@@ -156,7 +156,7 @@ LONG = {"task_s": 3_600.0}  # so that a start of a minute is as good as none
 @pytest.mark.parametrize("objective", [CHEAPEST, FASTEST])
 @pytest.mark.parametrize("where", ["home", "a"])
 def test_of_what_is_as_good_nothing_is_rented(objective, where):
-    """Within the band it is drawn among all, but never what would have to be started."""
+    """Within the band it is drawn among all, but never a slot that would have to be started."""
     pools = {"home": [cold()], "b": [cold()]}
     pools.setdefault(where, []).append(make_pool("idle"))
     for seed in range(20):

@@ -1,4 +1,4 @@
-"""The expected end of a job against its deadline, and what would meet it."""
+"""The expected end of a job against its deadline, and the changes that would meet it."""
 
 import pytest
 from support.pure.market import (

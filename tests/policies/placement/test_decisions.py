@@ -1,4 +1,4 @@
-"""What people are shown of a decision: all that counts, and bounded."""
+"""The view of a decision for people: all that counts, and bounded."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What waits for better hours: tables by hand, and a small world in which time passes."""
+"""Work that waits for better hours: tables by hand, and a small world in which time passes."""
 
 from dataclasses import dataclass, replace
 from math import inf
@@ -38,7 +38,7 @@ EXACT = make_preferences(band=0.0, defer_gain=0.1, defer_margin=0.0, defer_margi
 
 
 def electric(now, *ahead, step_s=HOUR, **changes):
-    """A pool of 1 kW slots: a slot-hour emits what a kilowatt-hour does."""
+    """A pool of 1 kW slots: a slot-hour emits as much as a kilowatt-hour."""
     outlook = Outlook(NOW_S + step_s, step_s, tuple(10 * each for each in ahead)) if ahead else None
     values = {"slots_total": 10, "slot_watts": 1_000.0, "carbon_g_per_kwh": float(now)}
     return make_pool(**{**values, "carbon_ahead": outlook, **changes})
@@ -260,7 +260,7 @@ def test_what_may_wait_has_a_deadline():
 
 @dataclass(frozen=True)
 class Place:
-    """A pool whose electricity goes by a curve, which everybody knows."""
+    """A pool whose electricity goes by a curve that all sites know."""
 
     slots: int
     step_s: float
@@ -272,7 +272,7 @@ class Place:
         return Curve(edges, [float(each) for each in self.steps])
 
     def grams(self, tasks, task_s, begin_at_s=NOW_S):
-        """What so many tasks emit from a time on, as many at a time as there are slots."""
+        """The emissions of so many tasks from a time on, as many at a time as there are slots."""
         total = 0.0
         while tasks > 0:
             mean = self.curve.mean(begin_at_s, begin_at_s + task_s)
@@ -419,7 +419,7 @@ def test_no_deadline_is_missed_by_waiting(places, tasks, task_s, hours, preferen
 def test_waiting_is_never_dirtier_than_beginning_at_once(places, tasks, task_s, hours, preferences):
     """Than that promised, or came to: its plans change, too, and not for the better always.
 
-    But for what a plan may lose that is made anew with long tasks under way: in one of some ten
+    Except for the loss when a plan is made anew with long tasks under way: in one of some ten
     thousand worlds a few per cent.
     """
     ask, preferences = waiting(tasks, task_s, hours), replace(preferences, band=0.0)

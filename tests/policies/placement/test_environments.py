@@ -1,4 +1,4 @@
-"""Who offers what a job wants to run in."""
+"""The pools that offer a job's environment."""
 
 import pytest
 

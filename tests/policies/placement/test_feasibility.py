@@ -1,4 +1,4 @@
-"""Who may never run a job: one table of filters, each with its reason and its figure."""
+"""Pools that may never run a job: one table of filters, each with its reason and its figure."""
 
 import pytest
 from hypothesis import given

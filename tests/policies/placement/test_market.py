@@ -1,4 +1,4 @@
-"""The market: newest adverts win, what we sent corrects them, verdicts are remembered."""
+"""The market: newest adverts win, our own placements correct them, verdicts are remembered."""
 
 import dataclasses
 
@@ -194,7 +194,7 @@ def test_a_candidate_is_never_changed() -> None:
 
 
 def seen(market, at_s, version, **changes):
-    """What is known of a pool that is shown at a time."""
+    """The knowledge about a pool that is shown at a time."""
     shown = make_advert("a", make_pool(**changes), version=version, issued_s=NOW_S + at_s)
     market.learn(shown, NOW_S + at_s)
     return only(market)

@@ -1,4 +1,4 @@
-"""Deadline and budget together: who is refused, and what he is offered instead."""
+"""Deadline and budget together: the refused jobs, and their offers."""
 
 from dataclasses import replace
 from math import inf
@@ -71,7 +71,7 @@ def offered(unmet):
     ],
 )
 def test_what_both_limits_have_room_for_is_taken(hours, cents, is_taken):
-    """Whatever counts more within them."""
+    """In any preference among the plans within them."""
     for objective in (CHEAPEST, FASTEST, GREENEST, Objective(1, 1)):
         ask = both(hours, cents, objective=objective)
         assert (judged(ask) is None) is is_taken, objective
@@ -206,7 +206,7 @@ def test_who_was_not_heard_of_lately_or_is_spared_is_no_place():
 
 
 def test_limits_go_before_the_liking_for_home():
-    """What the site would rather keep is dear: all of it at home is over the budget."""
+    """The site's preferred plan is dear: all of it at home is over the budget."""
     homely = make_preferences(band=0.0, prefer_own_s=inf)
     market = make_market(home=QUICK, a=SLOW)
     ask = both(10, 100)
@@ -307,7 +307,7 @@ def test_an_offer_is_taken_when_it_is_asked_for(some, ask, preferences, seed):
 
 @given(st.lists(pools, min_size=1, max_size=8), asks, st.integers(0, 9))
 def test_what_would_be_taken_with_more_time_or_money_is_offered_it(some, ask, seed):
-    """As far as nobody closes, and no more pools are known than may share a job."""
+    """As long as no pool closes, and no more pools are known than may share a job."""
     market, preferences = town_of([replace(each, windows=()) for each in some]), EXACT
     unmet = judge(ask, market, preferences, NOW_S, seeded(seed))
     assume(unmet is not None)

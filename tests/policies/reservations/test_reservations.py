@@ -1,4 +1,4 @@
-"""What may be reserved, what it costs, and what that means for windows: tables, properties."""
+"""Reservations: their bounds, their cost, and their effect on windows: tables, properties."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -345,7 +345,7 @@ def test_nobody_makes_way_for_what_is_only_held():
 
 
 def test_a_refusal_looks_at_each_reservation_once():
-    """Anybody may ask, again and again: it took minutes for a thousand that overlap."""
+    """Any user may ask, again and again: it took minutes for a thousand that overlap."""
     looks = 0
 
     class Counted(Party):

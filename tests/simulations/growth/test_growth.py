@@ -1,4 +1,4 @@
-"""The pool grows and is gone again, small; random fates; the command says what it can't do."""
+"""The pool grows and is gone again, small; random fates; the command names its limits."""
 
 import json
 

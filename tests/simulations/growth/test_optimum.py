@@ -1,4 +1,4 @@
-"""What nobody pays less than: small cases by hand, and all there are of tiny ones tried out."""
+"""The least possible bill: small cases by hand, and all tiny cases tried out."""
 
 from math import ceil
 
@@ -92,7 +92,7 @@ def test_no_fewer_steps_serve_a_curve(spans, step, start):
 
 
 def least_by_trying(spans, bill):
-    """What the cheapest way costs to have each task on one slot, in its own time."""
+    """The cost of the cheapest way to have each task on one slot, in its own time."""
     tasks = sorted((begin, end) for begin, end, slots in spans for _ in range(slots))
     best = [sum(bill(end - begin) for begin, end in tasks)]
 
@@ -115,7 +115,7 @@ def least_by_trying(spans, bill):
 
 @given(tiny(4), st.integers(0, 4), st.integers(0, 5), st.integers(0, 6))
 def test_nobody_pays_less(spans, start, step, least):
-    """Whatever is billed at least for each run."""
+    """With any minimum bill for each run."""
 
     def bill(length):
         paid = max(least, start + length)

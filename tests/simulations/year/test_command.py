@@ -1,4 +1,4 @@
-"""The command says what it can't do; the report has the run's own figures, whatever they are."""
+"""The command names its limits; the report has the run's own figures."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Slots run what they are told, stop when they are told, and account for all of it."""
+"""Slots run tasks and stop them as told, and account for all of it."""
 
 from federation.messages.messages import Assign, Notice, Recall
 from gateway.scheduler.model import events
@@ -11,7 +11,7 @@ DIGEST = b"f" * 32
 
 
 class Bench:
-    """Four slots, and what they report."""
+    """Four slots, and their reports."""
 
     def __init__(self, until_s: float = 1e6) -> None:
         self.clock = Clock()

@@ -1,4 +1,4 @@
-"""Days of the year in the pretend world: what is promised holds, and what breaks it is seen."""
+"""Days of the year in the simulated world: its promises hold, and breaches are seen."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a client keeps for later is bounded, and nothing that is needed is let go."""
+"""A client's cache for later is bounded, and needed entries stay."""
 
 from collections import deque
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The client's books: every call ends once, whatever comes, in whatever order."""
+"""The client's books: every call ends once, for any events in any order."""
 
 from collections import Counter, deque
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The client configuration file: what it may hold, and mistakes in it."""
+"""The client configuration file: its keys, and mistakes in it."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Service names: which gateways they stand for, in which order, and what is refused."""
+"""Service names: the gateways they stand for, their order, and the refusals."""
 
 import builtins
 import logging
