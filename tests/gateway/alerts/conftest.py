@@ -21,7 +21,7 @@ def door() -> Iterator[WebhookServer]:
 
 @pytest.fixture
 def dead_url() -> Iterator[str]:
-    """An address where nobody listens, and that nobody else gets meanwhile."""
+    """An address where nothing listens, and that no other process gets meanwhile."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{bound.getsockname()[1]}/"

@@ -1,4 +1,4 @@
-"""What is read of the books for a budget, and for deliveries without a verdict."""
+"""The readings from the books for a budget, and for deliveries without a verdict."""
 
 import itertools
 import threading

@@ -1,4 +1,4 @@
-"""The tables [alerts] and [[alert]]: what is read, and what is refused where."""
+"""The tables [alerts] and [[alert]]: the accepted keys, and the refusals with their places."""
 
 import pytest
 
@@ -15,7 +15,7 @@ PENDING = 'name = "late"\nkind = "unacknowledged"\n'
 
 @pytest.fixture
 def read(tmp_path):
-    """Read a file of these lines; what it says of alerts."""
+    """Read a file of these lines; return its settings of alerts."""
 
     def read_(text):
         path = tmp_path / "site.toml"

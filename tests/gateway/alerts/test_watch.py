@@ -1,4 +1,4 @@
-"""The watch in a running site: told once, in every way, whatever fails."""
+"""The watch in a running site: each alert is told once, in every way, also after failures."""
 
 import sys
 from types import SimpleNamespace

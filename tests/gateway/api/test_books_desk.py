@@ -1,4 +1,4 @@
-"""What an operator is told of the books: of a long list, and of a site that says nothing."""
+"""An operator's view of the books: of a long list, and of a site without entries."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -34,7 +34,7 @@ def entry(n, state):
 
 
 class Books:
-    """A store of what was bought and sold of one site."""
+    """A store of one site's purchases and sales."""
 
     def __init__(self, **delivered):
         self.delivered = delivered
@@ -196,7 +196,7 @@ async def test_a_buyer_that_says_nothing_may_be_of_an_older_version():
 
 
 def cashier(monkeypatch, booked=()):
-    """A site that deals with Paris, where these payments are booked; and what it records."""
+    """A site that deals with Paris, where these payments are booked; and its records."""
     store = SimpleNamespace(
         contracts=SimpleNamespace(partners=lambda _side=None: ["paris"]),
         settlement=SimpleNamespace(payments=lambda _site="": list(booked)),

@@ -1,4 +1,4 @@
-"""Budgets that are changed while they count: how much there is may change, not what counts."""
+"""Budgets that are changed while they count: the amount may change, the scope may not."""
 
 from dataclasses import replace
 from zoneinfo import ZoneInfo

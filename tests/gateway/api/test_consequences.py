@@ -1,4 +1,4 @@
-"""What follows from a grave order is said as it is, before anything changes."""
+"""The consequences of a grave order are listed before anything changes."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The desk of a whole site: what it refuses, and whose rows it shows, verb by verb."""
+"""The desk of a whole site: its refusals, and the rows of each caller, verb by verb."""
 
 import re
 from types import SimpleNamespace
@@ -867,7 +867,7 @@ async def test_what_an_operator_drains_is_drained_after_a_restart(tmp_path):
 
 
 async def test_a_reservation_is_of_who_made_it(tmp_path):
-    """Others neither see nor cancel it, but for those who may use it, and the operator."""
+    """Others neither see nor cancel it, except its permitted users, and the operator."""
     rules = ReservationRules(longest_s=10 * HOUR_S, ahead_s=1e6)
     async with counter_of(
         tmp_path, reservations=rules, groups={"cy": ("quants",)}, pools=WORKERS

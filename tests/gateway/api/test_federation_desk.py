@@ -1,4 +1,4 @@
-"""What is answered about the federation."""
+"""The answers about the federation."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""An explanation says that workers drain, and that nobody knows when tasks before it end."""
+"""An explanation says that workers drain, and that the end of earlier tasks is unknown."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A configuration that is read again: what changes is said first, and a mistake changes nothing."""
+"""A configuration that is read again: changes are listed first, and a mistake changes nothing."""
 
 import json
 from datetime import UTC, datetime

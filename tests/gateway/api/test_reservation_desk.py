@@ -1,4 +1,4 @@
-"""Reserving at other sites, for whom that is not; and which reservations somebody is shown."""
+"""Reserving at other sites, refusals included; and the reservations that each caller is shown."""
 
 from types import SimpleNamespace
 
@@ -39,7 +39,7 @@ async def test_who_may_use_no_other_site_reserves_at_none():
 
 
 def kept(number, user):
-    """What is kept of a reservation that is over."""
+    """The record of a reservation that is over."""
     name = f"r-{number:04}"
     until_s = NOON - number
     return ReservationKept(
@@ -87,7 +87,7 @@ async def test_a_token_of_one_project_neither_shows_nor_ends_reservations_of_ano
 
 
 async def test_a_token_at_our_own_socket_does_not_order_as_the_operator():
-    """Neither to cancel what another user reserved, nor to reserve for another user."""
+    """Neither to cancel another user's reservation, nor to reserve for another user."""
     bobs = SimpleNamespace(by=Owner("bob"), who=read_party("user:bob"), left_at_s=NOON)
     site = SimpleNamespace(
         config=SiteConfig(name="london"),

@@ -42,7 +42,7 @@ CITY = RuleKey(RuleKind.CALENDAR, "", "city")
 
 
 class World:
-    """A site with a configuration file and a disk: `start` is what a gateway does."""
+    """A site with a configuration file and a disk: `start` acts as a gateway's start."""
 
     def __init__(self, path):
         self.path = path

@@ -1,4 +1,4 @@
-"""Who may give orders by a gateway's socket: our own user's commands, and no task of a slot."""
+"""Orders at a gateway's socket: commands of our own user may give them, tasks of slots may not."""
 
 import os
 

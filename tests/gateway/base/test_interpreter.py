@@ -1,4 +1,4 @@
-"""No interpreter that we start imports what lies in the working folder."""
+"""No interpreter that we start imports modules of the working folder."""
 
 import os
 import re

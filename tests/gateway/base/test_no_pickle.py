@@ -1,4 +1,4 @@
-"""A gateway that is asked to unpickle fails, loudly; whatever else it does goes on."""
+"""A gateway that is asked to unpickle fails, loudly; its other work goes on."""
 
 import subprocess
 import sys

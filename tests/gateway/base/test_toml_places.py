@@ -70,7 +70,7 @@ def test_every_place_is_in_the_document():
 
 
 def test_lines_are_those_of_toml():
-    """Which knows no others than these; a text or a comment may hold what Unicode has besides."""
+    """TOML knows no other line ends than these; texts and comments may hold others of Unicode."""
     text = "# one\u2028two\x85three\r\n[site]\r\nname = 1\r\n"
     assert find_places(text) == {("site",): 2, ("site", "name"): 3}
 

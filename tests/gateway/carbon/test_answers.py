@@ -1,4 +1,4 @@
-"""What sources on the net answer: their two real forms, and what invalid intensity believed."""
+"""Answers of sources on the net: their two real forms, and the results of invalid ones."""
 
 import json
 from datetime import UTC, datetime

@@ -107,7 +107,7 @@ def said():
 
 @pytest.fixture
 def make(source, clock, said, tmp_path):
-    """A feed of the source; what it keeps on disk stays for the next."""
+    """A feed of the source; its files on disk stay for the next."""
 
     def make_(key="", **changes):
         config = HttpConfig(**{"url": source.url, "value": ("g",), **changes})

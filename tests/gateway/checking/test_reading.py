@@ -258,7 +258,7 @@ def test_a_file_has_one_name_in_all_findings(place, monkeypatch):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_broken_file_is_read_to_its_end(place, seed):
-    """Whatever is written: the reading ends, and raises nothing."""
+    """For any text: the reading ends, and raises nothing."""
     chance = random.Random(seed)
     lines = place.path.read_text().splitlines()
     for _ in range(chance.randint(1, 8)):

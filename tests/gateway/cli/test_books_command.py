@@ -1,4 +1,4 @@
-"""`gridfed audit`: whose books it reads."""
+"""`gridfed audit`: the books that it reads."""
 
 from support.command import quick
 

@@ -1,4 +1,4 @@
-"""`gridfed budgets`: what its table says of a budget, in a word."""
+"""`gridfed budgets`: the state of a budget in its table, in a word."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`[[entitlement]]` of a file, mistakes with their line, and what `gridfed can` says of it."""
+"""`[[entitlement]]` of a file, mistakes with their line, and the output of `gridfed can`."""
 
 import json
 

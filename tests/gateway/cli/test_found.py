@@ -1,4 +1,4 @@
-"""What `gridfed init` refuses, and what it writes."""
+"""The refusals of `gridfed init`, and the files that it writes."""
 
 import json
 import os

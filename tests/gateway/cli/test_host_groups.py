@@ -35,7 +35,7 @@ def directory(monkeypatch):
 
 @pytest.fixture
 def asked(monkeypatch, directory):
-    """What the command asks of a gateway that has two groups."""
+    """The requests of the command to a gateway that has two groups."""
     found = []
 
     def ask(reach, verb, **details):

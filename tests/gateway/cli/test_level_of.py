@@ -1,4 +1,4 @@
-"""What the commands about trust say of a site's level."""
+"""The words of the commands about trust for a site's level."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`gridfed report` without a gateway: what it refuses before it asks, and what it prints."""
+"""`gridfed report` without a gateway: its refusals before it asks, and its output."""
 
 import pytest
 from click.testing import CliRunner
@@ -24,7 +24,7 @@ ANSWER = {
 
 @pytest.fixture
 def told(monkeypatch):
-    """What a gateway would be asked."""
+    """The request that a gateway would get."""
     asked = []
 
     def ask(_reach, verb, **details):

@@ -26,7 +26,7 @@ COLUMNS = [
 
 @pytest.fixture
 def printed(monkeypatch):
-    """What is printed to a terminal of 100 characters."""
+    """The output to a terminal of 100 characters."""
     screen = io.StringIO()
     monkeypatch.setattr(show, "console", lambda: Console(file=screen, width=100, no_color=True))
     monkeypatch.setattr(show.click, "echo", lambda text="", err=False: print(text, file=screen))

@@ -1,4 +1,4 @@
-"""What `gridfed init` writes has every setting, with its default."""
+"""The configuration that `gridfed init` writes has every setting, with its default."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""What orders about trust say of words that they do not take; without a gateway."""
+"""The errors of orders about trust for words that they do not take; without a gateway."""
 
 import pytest
 from click.testing import CliRunner

@@ -1,4 +1,4 @@
-"""`[[pool.window]]` and `[calendar.*]` of a file, and what `gridfed windows` prints of them."""
+"""`[[pool.window]]` and `[calendar.*]` of a file, and the output of `gridfed windows`."""
 
 import os
 

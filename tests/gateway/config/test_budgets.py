@@ -1,4 +1,4 @@
-"""The tables [[budget]] and [credit]: what may be written, and what is said of what may not."""
+"""The tables [[budget]] and [credit]: the accepted keys, and the errors for others."""
 
 import tomllib
 from zoneinfo import ZoneInfo

@@ -1,4 +1,4 @@
-"""What [pool.carbon] says, and each mistake with its place."""
+"""The table [pool.carbon], and each mistake with its place."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from policies.costs.carbon import Emissions, Intensity, Machine
 
 @pytest.fixture
 def read(tmp_path):
-    """Read a pool with these lines; what is known of its emissions."""
+    """Read a pool with these lines; return the known facts of its emissions."""
 
     def read_(text):
         path = tmp_path / "site.toml"

@@ -1,4 +1,4 @@
-"""What a configuration file says, and what the command line makes of it."""
+"""The configuration file, and the command line's changes to it."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What holds a local pool's slots, and what they may run in, as a file says it."""
+"""The isolation of a local pool's slots, and their environments, as a file defines them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The table [reservations]: what it may say, and what is refused with line and key."""
+"""The table [reservations]: its keys, and refusals with line and key."""
 
 import pytest
 

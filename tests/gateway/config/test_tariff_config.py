@@ -1,4 +1,4 @@
-"""[pool.tariff]: what it means, and that every mistake names file, pool and key."""
+"""[pool.tariff]: its meaning, and that every mistake names file, pool and key."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Jobs that may wait, at a whole site: when they begin, when they don't, what is said of it."""
+"""Jobs that may wait, at a whole site: when they begin, when they don't, and the texts about it."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def town_of(*sites):
 
 @pytest.fixture
 def town():
-    """One site, whose function takes a second, by what is known."""
+    """One site, whose function is known to take a second."""
     made = town_of(("london", CHEAP))
     made.sites["london"].broker.durations.learn(FUNCTION, 1_000, 1_000 * 10**9)
     electricity(made, "london", 400, 300, 100, 300)
@@ -43,7 +43,7 @@ def town():
 
 
 def electricity(town, site, now, *ahead):
-    """What a site's electricity emits now and in the steps to come, grams a kilowatt-hour."""
+    """The emissions of a site's electricity now and in the steps to come, grams a kilowatt-hour."""
     step = town.now_s // STEP_S * STEP_S
     outlook = Outlook(UTC_S + step + STEP_S, STEP_S, tuple(10 * each for each in ahead))
     known = Emissions(Machine(0, 1_000_000), Intensity(now * 1_000, "test"), outlook)
@@ -197,7 +197,7 @@ def test_explain_says_until_when_it_waits_and_what_that_saves(town):
     st.floats(4, 30).map(lambda seconds: round(seconds, 1)),
 )
 def test_no_deadline_is_missed_by_waiting(steps, tasks, for_s):
-    """Four slots, and tasks of a second, which those who look every twentieth of one see end."""
+    """Four slots, and tasks of a second; looks every twentieth of a second see them end."""
     assume(1.05 * -(-tasks // 4) + 0.1 < for_s)
     town = town_of(("london", CHEAP))
     london = town.sites["london"]

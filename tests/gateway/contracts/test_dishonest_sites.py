@@ -1,4 +1,4 @@
-"""What an approved member may try that does not keep to the rules. Pure objects: see town.py."""
+"""Attacks of an approved member that does not keep to the rules. Pure objects: see town.py."""
 
 import contextlib
 from dataclasses import replace
@@ -34,7 +34,7 @@ def forwarded(town, tasks=400, **changes):
 
 
 def as_buyer(town, message):
-    """London says this to Paris, whatever its gateway would say."""
+    """London sends this to Paris, in place of its gateway's messages."""
     paris = town.sites["paris"]
     paris.kernel.hear("london", PeerSide.BUYER, message, town.now_s, UTC_S + town.now_s)
     paris.do()

@@ -24,7 +24,7 @@ def town():
 
 
 def deliver(town, most=MESSAGES_MAX):
-    """Carry messages until nobody has anything to say; how many, at most so many."""
+    """Carry messages until none is left; return how many, at most so many."""
     count = 0
     while (town.mail or town.later) and count < most:
         while town.later:
@@ -41,7 +41,7 @@ def deliver(town, most=MESSAGES_MAX):
 
 
 def runs_on(town, site):
-    """Whatever its slots have can't be given back any more."""
+    """None of the tasks in its slots can be given back any more."""
     site._recall = lambda worker, order: town.later.append(
         (site, events.HandedBack(worker, order.assignment, ()))
     )

@@ -1,4 +1,4 @@
-"""Entitlements between sites: what is quoted, shown and ended, and what of ours may not leave."""
+"""Entitlements between sites: quotes, views and ends by them, and the work that may not leave."""
 
 import pytest
 from support.pure.town import UTC_S, dear_and_cheap, spec

@@ -506,7 +506,7 @@ def test_a_buyer_that_restarts_may_be_told_late_that_its_contract_is_committed(t
 
 
 def restart_while_deliveries_are_under_way(town):
-    """A job half done at a buyer that begins anew; returns what it never heard of."""
+    """A job half done at a buyer that begins anew; returns the results that it never received."""
     london, paris = town.sites["london"], town.sites["paris"]
     london.submit(2_000, detached=True)
     town.run(lambda: len(kept_tasks(london)) > 100)
@@ -711,7 +711,7 @@ def test_a_seller_that_restarts_is_paid_for_what_it_delivered(town):
 
 
 def chain(hides=()):
-    """London knows Paris, and Paris knows Tokyo, which alone has what is asked for."""
+    """London knows Paris, and Paris knows Tokyo, which alone has the requested tag."""
     town = Town()
     london = town.build("london", DEAR, 1)
     town.build("paris", CHEAP, 1)
@@ -1204,7 +1204,7 @@ def test_a_contract_whose_close_was_lost_with_its_session_is_closed_in_the_next(
 
 
 def dropped(town, site="london"):
-    """What a site's client was told that ended without running: by failure, the tasks."""
+    """The tasks that a site's client was told ended without running, by failure."""
     found: dict[str, int] = {}
     for message in town.sites[site].told:
         if isinstance(message, Dropped):
@@ -1240,7 +1240,7 @@ def test_a_site_that_is_spared_is_no_hope_for_a_job_that_could_not_pay_there(tow
 
 
 def hear_of_each_other(town, seconds):
-    """Let time pass in which everybody tells of its pools."""
+    """Let time pass in which all sites advertise their pools."""
     for _ in range(round(seconds / 10)):
         town.pass_time(10.0, 1.0)
         town.show()

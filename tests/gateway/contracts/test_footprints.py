@@ -1,4 +1,4 @@
-"""What runs emit, from a pool's slots to the books of whoever sent the work. See town.py."""
+"""The emissions of runs, from a pool's slots to the books of the sender. See town.py."""
 
 from dataclasses import replace
 

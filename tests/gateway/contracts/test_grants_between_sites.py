@@ -1,4 +1,4 @@
-"""Two and three sites: what a job's user allows goes with it, and whose results are opened."""
+"""Two and three sites: a job carries its user's permission, and results open for the permitted."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ def said(town, kind, sender=None):
 
 
 def question(town, **changes):
-    """What london asks paris next; it has not arrived."""
+    """London's next question to Paris; it has not arrived."""
     town.sites["london"].submit(1000, **changes)
     [(_, _, ask)] = [each for each in town.said if isinstance(each[2], deals.AskQuote)]
     town.mail.clear()
@@ -45,7 +45,7 @@ def question(town, **changes):
 
 
 def answer(town, ask, utc_s=UTC_S):
-    """What paris says to it."""
+    """The answer of Paris to it."""
     town.sites["paris"].exchange.sales.names._contracts.clear()  # as if it was never asked
     before = len(town.said)
     town.sites["paris"].kernel.hear("london", PeerSide.BUYER, ask, town.now_s, utc_s)

@@ -1,4 +1,4 @@
-"""What a site promises of slots that are yet to be started, to other sites and its own people."""
+"""A site's promises about slots that are yet to be started, to other sites and its own people."""
 
 from math import inf
 
@@ -32,7 +32,7 @@ def make_town(warm, growth):
 
 
 def answered(town, job, tasks):
-    """What Paris says to London's question of a job of so many tasks, of ten seconds each."""
+    """The answer of Paris to London's question of a job of so many tasks, of ten seconds each."""
     wishes = Wishes(allowed_sites=frozenset({"paris"}))
     town.sites["london"].submit(tasks, job, task_s=10.0, wishes=wishes)
     asked = [m for *_, m in town.said if isinstance(m, deals.AskQuote)]

@@ -1,4 +1,4 @@
-"""What is billed is on its seller's disk: the bill waits for that, whoever else writes nothing."""
+"""Billed usage is on its seller's disk: the bill waits for that, even when no other write waits."""
 
 import pytest
 
@@ -13,7 +13,7 @@ POSTED = records.Posted("london-1-1", "sell", "london", 1, 0, 5, 7, 100, "EUR", 
 
 
 class Disk:
-    """A store that keeps everybody waiting, and what is said meanwhile."""
+    """A store that delays every write, and the messages sent meanwhile."""
 
     contracts = None
 

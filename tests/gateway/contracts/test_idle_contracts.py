@@ -1,4 +1,4 @@
-"""A contract whose job has nothing to run makes way for other jobs of its buyer."""
+"""A contract whose job has no task left to run makes way for other jobs of its buyer."""
 
 import pytest
 from support.pure.town import CHEAP, DEAR, UTC_S, Town, spec

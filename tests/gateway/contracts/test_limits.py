@@ -97,7 +97,7 @@ HOPELESS = "60 tasks of 10 min can't all be done {}for 0.00001 USD; none of them
 
 @pytest.mark.parametrize("deadline_s", [None, HOUR_S])
 def test_what_pays_for_no_task_anywhere_is_refused_at_once_with_the_figure(deadline_s):
-    """Also where nobody could do all of it in time, and there is no offer."""
+    """Also where no site could do all of it in time, and there is no offer."""
     made = Town()
     london = made.build("london", CHEAP, 4)
     limits = bound(deadline_s or 0.0, 10_000, task_s=600.0, tasks=60)
@@ -341,7 +341,7 @@ def submit(town, london, tasks, seconds, nanos, said, **wishes):
 
 
 def renew(town):
-    """Adverts are renewed when something has changed; until then what was asked for counts."""
+    """Adverts are renewed when something has changed; until then earlier requests count."""
     for _ in range(4):
         town.show()
         town.pass_time(0.5)
@@ -352,7 +352,7 @@ def begun(site):
 
 
 def take(town, seconds):
-    """What is begun takes so long, everywhere."""
+    """Each begun task takes so long, everywhere."""
     held = {site: begun(site) for site in town.sites.values()}
     for _ in range(round(seconds / 10.0)):
         town.pass_time(10.0, step_s=1.0)
@@ -493,7 +493,7 @@ def live(town, until_s):
 def test_who_takes_an_offer_is_done_in_time_and_for_no_more(
     here, there, tasks, rounds, cents, which
 ):
-    """Or is taken at once; as long as nothing changes, and tasks take what was said."""
+    """Also if taken at once; as long as nothing changes, and tasks take the estimated time."""
     town = Town()
     london = town.build("london", CHEAP, here)
     town.build("paris", DEAR, there)

@@ -1,4 +1,4 @@
-"""What runs again at another site is paid by the site whose user it is, and booked there."""
+"""Repeats at another site are paid by the site whose user it is, and booked there."""
 
 import pytest
 from support.pure.town import CHEAP, DEAR, UTC_S, Town

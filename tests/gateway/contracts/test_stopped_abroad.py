@@ -1,7 +1,7 @@
 """Work that is stopped at another site is charged like work that is stopped at home.
 
-What ran until it was stopped is delivered, with the failure `cancelled`: the buyer's user, the
-buyer's purchase and the seller's sale have the same amount. What can't be delivered any more is
+The time until the stop is delivered, with the failure `cancelled`: the buyer's user, the buyer's
+purchase and the seller's sale have the same amount. Usage that can't be delivered any more is
 charged at neither site.
 """
 
@@ -29,7 +29,7 @@ NOTHING = Extras()
 
 
 class Slow:
-    """A site whose workers have begun all that they were given, and go on until they are told."""
+    """A site whose workers have begun all assigned tasks, and go on until they are stopped."""
 
     def __init__(self, site):
         self.site = site
@@ -42,7 +42,7 @@ class Slow:
         self.site.town.later.append((self.site, events.HandedBack(worker, recall.assignment, ())))
 
     def stop(self, wall_ns=TWO_S, *, unstarted=0):
-        """Report what was killed, each task by itself; the last of them had not begun."""
+        """Report killed tasks, each by itself; the last of them had not begun."""
         for worker, orders in list(self.site.at_work.items()):
             for order in [each for each in orders if self._is_killed(each)]:
                 orders.remove(order)
@@ -97,7 +97,7 @@ def charged(site):
 
 
 def settled(site, side):
-    """What is paid for, in all; nothing is void, and nothing waits."""
+    """The paid amount, in all; nothing is void, and nothing waits."""
     rows = site.postings(side).values()
     assert {state for *_, state in rows} <= {"post"}
     return sum(nanos for _, nanos, _ in rows)
@@ -217,7 +217,7 @@ def test_a_gateway_killed_while_work_is_stopped_leaves_one_charge_on_both_sides_
 
 
 def test_a_seller_that_keeps_what_it_was_told_to_stop_loses_its_lease():
-    """Else one that renews, and never says what became of a task, would hold its job for ever."""
+    """Else a seller that renews, and never reports a task's end, would hold its job for ever."""
     town, london, _, _ = forwarded(1)
     cancel(london)
     town.pass_time(3 * RULES.lease_s, step_s=0.1)
@@ -400,7 +400,7 @@ def test_what_runs_for_as_long_as_its_grant_pays_is_left_alone():
 
 
 def test_a_grant_for_tasks_that_nobody_measured_buys_a_slot_for_each_second_that_it_pays():
-    """What many slots use until they are stopped would be out of proportion to what is paid."""
+    """Many slots' usage until they are stopped would be out of proportion to the payment."""
     for seconds, slots in ((0.0001, 1), (1.0, 1), (3.0, 3), (100.0, 4)):
         *_, paris, _, _ = under_a_limit(seconds, 40)
         (sale,) = paris.exchange.sales.sales.values()
@@ -451,7 +451,7 @@ def test_a_grant_that_pays_for_a_second_is_quoted_for_all_the_same():
 
 
 def test_an_ending_contract_keeps_its_lease_until_its_running_tasks_have_ended():
-    """Its price is that of yesterday: no more of it begins, and what runs is not lost."""
+    """Its price is that of yesterday: no more of it begins, and running tasks are not lost."""
     town, london, paris, slow = forwarded(2)
     dearer = PriceList(2 * PRICE, "USD", "v2", extras=NOTHING)
     paris.do(events.PricesChanged({"local": dearer.at(UTC_S)}))
@@ -470,7 +470,7 @@ def test_an_ending_contract_keeps_its_lease_until_its_running_tasks_have_ended()
 
 @pytest.mark.parametrize(("limit", "is_taken"), [(400, False), (600, True)])
 def test_a_blind_quote_is_not_taken_whose_minimum_is_more_than_its_job_may_cost(limit, is_taken):
-    """Though nobody knows how long its tasks take: nothing is charged for less than 500 nanos."""
+    """Though the duration of its tasks is unknown: nothing is charged for less than 500 nanos."""
     town, london, paris = priced_town(Extras(minimum_nanos=500))
     london.exchange.market.forget("paris")
     wishes = Wishes(forbidden_sites=frozenset({"london"}))

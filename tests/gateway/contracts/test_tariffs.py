@@ -1,4 +1,4 @@
-"""Prices that change: what is handed out, quoted, delivered and booked at which of them."""
+"""Prices that change: the price of assignments, quotes, deliveries and bookings."""
 
 from dataclasses import replace
 
@@ -52,7 +52,7 @@ def finished(town, tasks, site="london"):
 
 
 def test_a_contract_goes_on_at_its_price_for_a_lease_after_that_has_risen_and_no_longer():
-    """What has begun by then is paid as agreed; the rest as it is quoted anew."""
+    """Tasks begun by then are paid as agreed; the rest as it is quoted anew."""
     town = dear_and_cheap()
     london, paris = town.sites["london"], town.sites["paris"]
     low, high = (
@@ -190,7 +190,7 @@ def preempted(site, wall_ns):
     ("price_class", "price"), [("guaranteed", 36 * 10**9), ("preemptible", 9 * 10**9)]
 )
 def test_time_that_nobody_paid_for_earns_no_discount(alone, price_class, price):
-    """What was stopped to make room costs nothing, but for those who pay less for that."""
+    """Tasks stopped to make room cost nothing, but for buyers that pay less for that."""
     town, london = alone
     tier = Tier(1, Adjustment(factor=500_000))
     extras = Extras(preemptible=500_000)

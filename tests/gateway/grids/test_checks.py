@@ -1,4 +1,4 @@
-"""The contract suite finds what is wrong with a grid: each of these has one defect."""
+"""The contract suite finds the defect of a grid: each of these has one."""
 
 import signal
 from dataclasses import replace
@@ -37,7 +37,7 @@ class Trusting(ProcessGrid):
 
 
 class Blaming(ProcessGrid):
-    """It says that the same may work later, whatever it is."""
+    """It says that the same may work later, for any fault."""
 
     async def start(self, order):
         try:
@@ -90,7 +90,7 @@ class Forgetful(ProcessGrid):
 
 
 class Shy(ProcessGrid):
-    """It knows only what this object has started."""
+    """It knows only the pilots that this object has started."""
 
     wait_s = 5.0
 
@@ -149,7 +149,7 @@ class Eager(ProcessGrid):
 
 
 class Bench(ProcessesBench):
-    """Of a class of grids; for what is never to come it waits no longer than a good one takes."""
+    """Of a class of grids; it waits for missing events no longer than a good grid takes."""
 
     def __init__(self, cls):
         self.wait_s = getattr(cls, "wait_s", 60.0)
@@ -161,7 +161,7 @@ class Bench(ProcessesBench):
         return self._cls(ProcessesConfig(40), launch)
 
     def kill_all(self):
-        """What a broken grid leaves behind."""
+        """The leftovers of a broken grid."""
         for mark in self.marks:
             for process in marked.find(PILOT_VARIABLE, f"{mark}/"):
                 marked.send(process, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Engines against what every engine must do."""
+"""Engines against the requirements of all engines."""
 
 import cloudpickle
 import pytest

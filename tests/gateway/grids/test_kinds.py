@@ -1,4 +1,4 @@
-"""Kinds of grids are found where they are installed, and what is wrong with one is said."""
+"""Kinds of grids are found where they are installed, and faulty ones are reported."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What an explanation says of a job's deadline, and of workers that the plan leaves out."""
+"""An explanation of a job's deadline, and of workers that the plan leaves out."""
 
 import pytest
 from support.pure.town import CHEAP, DEAR, UTC_S, Town, spec

@@ -1,4 +1,4 @@
-"""What is wrong at a site is told in sentences, each with a code and with what to do."""
+"""The problems of a site are told in sentences, each with a code and with a remedy."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What people are shown of jobs."""
+"""The views of jobs for people."""
 
 from dataclasses import dataclass
 from types import SimpleNamespace

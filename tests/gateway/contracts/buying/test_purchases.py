@@ -1,4 +1,4 @@
-"""What a buyer makes of its sellers' messages, one by one, and of those that do not come."""
+"""A buyer's reactions to its sellers' messages, one by one, and to missing ones."""
 
 from dataclasses import asdict
 
@@ -26,7 +26,7 @@ G = b"g" * 32
 
 
 class Buyer:
-    """London, whose job j goes to Paris; what London says is in `said` and goes nowhere."""
+    """London, whose job j goes to Paris; London's messages are in `said` and go nowhere."""
 
     def __init__(self, after=deals.Forward, job="j", **changes):
         """Let things go on until London says a message of a kind."""

@@ -1,4 +1,4 @@
-"""Whom a buyer leaves alone, and for how long."""
+"""The sites in a buyer's back-off, and for how long."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""gateway.contracts.model.purchase: what we have bought, by name and by job."""
+"""gateway.contracts.model.purchase: our purchases, by name and by job."""
 
 from gateway.contracts.model.purchase import Purchase, Purchased
 

@@ -120,7 +120,7 @@ class Seller:
         self.town.mail.clear()
 
     def tell(self, *messages, buyer="london"):
-        """What Paris answers to what a buyer says."""
+        """The answers of Paris to a buyer's message."""
         before = len(self.town.said)
         self.said.clear()
         for each in messages:
@@ -254,7 +254,7 @@ def test_the_name_of_a_contract_that_never_came_about_is_free(paris):
 
 
 def test_a_reservation_that_is_heard_late_may_come_after_later_contracts(paris):
-    """What was lost on the way is said again, and has the name that it had."""
+    """A lost message is sent again, under its old name."""
     paris.sell("london-1-9")
     paris.book("london-1-5")
     paris.bill("london-1-5")
@@ -378,13 +378,13 @@ def test_a_reservation_that_is_over_is_never_made_again(paris, is_known):
 
 
 def looking_up(paris, *messages):
-    """What is answered at once; the books take their time."""
+    """The immediate answer; the books take their time."""
     paris.waiting = []
     return paris.tell(*messages)
 
 
 def found(paris, answer=None):
-    """What is said when the books have answered, or can't be read."""
+    """The answer when the books have answered, or can't be read."""
     waiting, paris.waiting = paris.waiting, None
     paris.said.clear()
     for find, then in waiting:

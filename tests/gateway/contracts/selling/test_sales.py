@@ -1,4 +1,4 @@
-"""A seller refuses what breaks the rules, and says what came of work that does not come about."""
+"""A seller refuses requests that break the rules, and reports the end of work that is not begun."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -33,7 +33,7 @@ def sales(town):
 
 
 def asked(town):
-    """What London asked Paris first."""
+    """London's first question to Paris."""
     town.sites["london"].submit(4, wishes=ABROAD)
     town.deliver(lambda: any(isinstance(each, deals.AskQuote) for _, _, each in town.said))
     return said(town, deals.AskQuote)[0]
@@ -44,7 +44,7 @@ def said(town, kind):
 
 
 def hear(town, sales, *messages):
-    """London says this to Paris, and what follows arrives."""
+    """London sends this to Paris, and the answers arrive."""
     for each in messages:
         sales.hear("london", each, town.now_s, UTC_S + town.now_s)
     town.sites["paris"].do()

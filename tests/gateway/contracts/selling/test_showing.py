@@ -1,4 +1,4 @@
-"""What a pool shows of the time to come: slots and price at each moment."""
+"""A pool's forecast: slots and price at each moment."""
 
 from dataclasses import replace
 from itertools import count, islice
@@ -35,7 +35,7 @@ def spans(slots=5):
 
 
 def test_no_more_of_the_time_to_come_is_looked_at_than_is_shown():
-    """An advert is made for each job that is placed: what is left out of it must cost nothing."""
+    """An advert is made for each job that is placed: parts left out of it must cost nothing."""
     looked = iter(spans())
     found = list(_windows(looked, None, 7))
     assert [(each.from_s, each.slots, each.price_nanos) for each in found] == [

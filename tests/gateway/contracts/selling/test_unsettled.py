@@ -1,4 +1,4 @@
-"""Bytes that a buyer has not settled: what counts, from when on it waits, and until when."""
+"""Bytes that a buyer has not settled: the ones that count, and the start and end of its wait."""
 
 import pytest
 

@@ -130,7 +130,7 @@ def test_a_job_without_time_limit_or_cost_limit_is_bounded_by_the_grant():
 
 @pytest.mark.parametrize("then", [[], [deals.Closed], [deals.Decline]])
 def test_what_was_delivered_is_free_for_nobody_until_it_is_counted_as_spent(then):
-    """Another contract may be held, and a part lent, by what the same frame brings next."""
+    """The next message of the same frame may hold another contract, and lend a part."""
     town = pair(london=[budget(8_000 * CHEAP_TASK)])
     london, paris = town.sites["london"], town.sites["paris"]
     london.submit(100, wishes=ABROAD)
@@ -170,7 +170,7 @@ def test_what_was_spent_meanwhile_is_not_committed():
 
 
 def reserved_at_paris(town, by="ann"):
-    """All of Paris' slots are London's for an hour, which somebody there pays for."""
+    """All of Paris' slots are London's for an hour, at the cost of a user there."""
     london, paris = town.sites["london"], town.sites["paris"]
     made = Reservation(
         *("r1", "local", read_party("project:risk"), 4, UTC_S, UTC_S + HOUR_S, CHEAP, "USD"),
@@ -412,7 +412,7 @@ def shared(*, amount=AMOUNT, slice_nanos=SLICE, **changes):
 
 
 def total(town):
-    """What the work of our users has cost, at all sites: each in its own books."""
+    """The cost of our users' work, at all sites: each in its own books."""
     return sum(
         each.cost_nanos
         for site in town.sites.values()

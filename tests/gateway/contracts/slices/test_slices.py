@@ -1,4 +1,4 @@
-"""One budget that many gateways spend from: never overrun, whatever is lost, doubled or killed."""
+"""One budget that many gateways spend from: never overrun by losses, doubled messages or kills."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ HOUR_S = 3_600.0
 
 
 def message(**changes):
-    """What a holder says that wants a slice for the first time."""
+    """A holder's message that asks for a slice for the first time."""
     fields = {
         "budget": "risk", "account": 1, "life": 1, "number": 1, "unit": "USD", "span": "day",
         "zone": "Europe/London", "returned": "0", "spent": "0", "before": "0",
@@ -33,7 +33,7 @@ def message(**changes):
 
 
 def told(town, sender, asked):
-    """What the owner answers a holder."""
+    """The owner's answer to a holder."""
     town.mail.clear()
     town.owner.hear(sender, asked)
     found = [each for _, to, each in town.mail if to == sender]
@@ -447,7 +447,7 @@ class Sharing(RuleBasedStateMachine):
 
     @rule(each=st.integers(1, 20), rounds=st.integers(1, 6), is_reliable=st.booleans())
     def rush(self, each, rounds, is_reliable):
-        """Everybody begins as much as can be, at once, and it takes all that was held for it."""
+        """Each begins as much as it may, at once, and it uses all money held for it."""
         for _ in range(rounds):
             self.town.now_s += 0.3
             for gateway in self.town.gateways.values():
@@ -504,7 +504,7 @@ class Sharing(RuleBasedStateMachine):
             assert nanos <= AMOUNT, f"{key}: {nanos}"
 
     def teardown(self):
-        """When faults stop, all that nobody uses comes back, and the owner knows what was spent."""
+        """When faults stop, all unused money comes back, and the owner knows the spent amount."""
         if not hasattr(self, "town"):
             return
         town = self.town

@@ -1,4 +1,4 @@
-"""A delegate with an engine in this process: what a client, a broker and an engine see of it."""
+"""A delegate with an engine in this process: the views of a client, a broker and an engine."""
 
 import random
 

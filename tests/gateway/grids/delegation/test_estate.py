@@ -1,4 +1,4 @@
-"""What a former life has left: known again by its label alone, and given away once."""
+"""The leftovers of a former life: recognised by their label alone, and given away once."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,7 +61,7 @@ def test_what_is_done_is_kept_for_whoever_claims_it_and_what_is_stale_is_named()
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 5))), st.integers(0, 10))
 def test_a_book_sends_what_was_not_left_and_nothing_else(spans, first):
-    """Whatever was left where: every task is under way or sent, once."""
+    """For any leftovers in any place: every task is under way or sent, once."""
     estate = left(*((low, low + size) for low, size in spans))
     book = ParcelBook("p-1", 40)
     book.known.add(DIGEST)

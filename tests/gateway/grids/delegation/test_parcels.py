@@ -1,4 +1,4 @@
-"""The books of a lot: every task is settled once, whatever an engine does."""
+"""The books of a lot: every task is settled once, in any behaviour of an engine."""
 
 import pytest
 from hypothesis import given, settings

@@ -60,7 +60,7 @@ def configure(ec2):
 
 @pytest.fixture
 def make_launch(tmp_path):
-    """For whom instances are started; `said` has the lines for the operator."""
+    """The gateway of the instances; `said` has the lines for the operator."""
     said = []
 
     def make(**changes):

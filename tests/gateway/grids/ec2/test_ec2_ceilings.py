@@ -1,4 +1,4 @@
-"""What is let go when prices rise, or ceilings are lowered."""
+"""The instances that are released when prices rise, or ceilings are lowered."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""docs/grids_ec2.md says what is so: each key, and each call that the gateway must be allowed."""
+"""docs/grids_ec2.md is true: each key, and each call that the gateway must be allowed."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Whose fault it is, what is said of it, and what an instance's state means."""
+"""The party at fault, the text about a fault, and the meaning of an instance's state."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""What a pool on EC2 does with what EC2 says: orders, ceilings, strays, faults, prices.
+"""The reactions of a pool on EC2 to EC2's answers: orders, ceilings, strays, faults, prices.
 
 Instances are there and run nothing: these tests are of the adapter alone.
 """
@@ -107,7 +107,7 @@ def test_what_is_not_shown_yet_is_on_its_way_and_can_be_stopped(ec2, make_grid):
 
 
 def test_who_is_not_shown_when_it_is_named_is_named_later(ec2, make_grid):
-    """EC2 does not show what it has just started everywhere at once, and takes no tags for it."""
+    """EC2 does not show new instances everywhere at once, and takes no tags for them."""
     ec2.failures["CreateTags"] = [("InvalidInstanceID.NotFound", "no such instance")]
     grid = make_grid()
     start(grid, order(pilots=2))

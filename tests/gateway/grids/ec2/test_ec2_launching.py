@@ -1,4 +1,4 @@
-"""User data, templates, fleets, names: what an order becomes."""
+"""User data, templates, fleets, names: the requests made from an order."""
 
 import contextlib
 import os
@@ -44,7 +44,7 @@ def script(config, launch, limit_s=None):
 
 
 def run(text, folder, **programs):
-    """Run user data as an instance does whose programs are these; what it leaves is ended."""
+    """Run user data as an instance with these programs does; its leftovers are ended."""
     for name, does in {"shutdown": f"echo $@ >> {folder}/off", **programs}.items():
         (folder / name).write_text(f"#!/bin/sh\n{does}\n")
         (folder / name).chmod(0o700)

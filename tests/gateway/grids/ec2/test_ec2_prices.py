@@ -1,4 +1,4 @@
-"""Prices that are read, and what the ceilings leave."""
+"""Prices that are read, and the offers that the ceilings leave."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The table [pool.ec2]: what is read, and what is refused with the key's name."""
+"""The table [pool.ec2]: the accepted keys, and refusals with the key's name."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""What pilots carry goes before what their table promises, for demand, plans and refusals."""
+"""The tags of pilots go before the promises of their table, for demand, plans and refusals."""
 
 import pytest
 

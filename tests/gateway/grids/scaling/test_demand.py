@@ -1,4 +1,4 @@
-"""What there is to do in a pool that grows: not what its rules let begin only later."""
+"""The work in a pool that grows: without work that its rules let begin only later."""
 
 from math import inf
 
@@ -80,7 +80,7 @@ def test_nothing_is_started_for_what_waits_until_a_window_opens(into_the_hour_s,
 
 
 def test_in_a_dry_run_counts_what_could_be_done_there():
-    """No plan gives the pool anything then, so all that waits and fits is what would be done."""
+    """No plan gives the pool anything then, so all fitting tasks that wait are counted."""
     broker = broker_with(20, events.WorkerJoined(7, "w", "own", 1, {}, "3.11"), task_s=30.0)
     broker.handle(events.PlacesChosen("j", {"own": inf}), MIDNIGHT_S)
     assert look(broker).tasks == 0

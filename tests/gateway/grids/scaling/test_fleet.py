@@ -1,4 +1,4 @@
-"""What the grid shows and what workers say, put together; also where both are late, or wrong."""
+"""The grid's view and the workers' reports, combined; also where both are late, or wrong."""
 
 import random
 
@@ -259,7 +259,7 @@ def test_who_is_away_is_not_idle_in_the_autoscaler_s_eyes():
 
 
 def test_an_order_of_one_pilot_each_is_as_quick_as_one_of_many():
-    """20,000 pilots in 20,000 orders: what grew with their product took minutes."""
+    """20,000 pilots in 20,000 orders: work that grew with their product took minutes."""
     many = [order(f"o{at}", 1) for at in range(20_000)]
     fleet = ordered(*many)
     for at in range(3):
@@ -268,7 +268,7 @@ def test_an_order_of_one_pilot_each_is_as_quick_as_one_of_many():
 
 
 class RandomGrid(RuleBasedStateMachine):
-    """A grid of random delays and losses, with a pool controller that does what it is told."""
+    """A grid of random delays and losses, with a pool controller that obeys."""
 
     @initialize(seed=st.integers(0, 2**32))
     def begin(self, seed):
@@ -377,7 +377,7 @@ class RandomGrid(RuleBasedStateMachine):
 
     @rule()
     def stop(self):
-        """What the pool controller tells the grid to stop."""
+        """Stop the pilots that the pool controller tells the grid to stop."""
         doomed = {*self.fleet.done(self.workers), *self.fleet.silent(self.now_s)}
         for name in doomed:
             self.there.pop(name, None)
@@ -385,7 +385,7 @@ class RandomGrid(RuleBasedStateMachine):
 
     @rule()
     def restart(self):
-        """A gateway's next life: it knows nothing but what the grid shows."""
+        """A gateway's next life: it knows only the grid's view."""
         self.fleet = Fleet(START_S)
         self.listed = set()
 
@@ -404,7 +404,7 @@ class RandomGrid(RuleBasedStateMachine):
         assert bool(fleet.why) or not fleet.failures
 
     def teardown(self):
-        """In the end all is settled: what the grid has is known, and nothing else is."""
+        """In the end all is settled: exactly the pilots of the grid are known."""
         if not hasattr(self, "fleet"):
             return
         self.visible |= self.there.keys()

@@ -1,4 +1,4 @@
-"""What grids are told of their gateway: its mark, and where pilots find it."""
+"""The facts about their gateway that grids get: its mark, and the address for pilots."""
 
 import hashlib
 import shutil

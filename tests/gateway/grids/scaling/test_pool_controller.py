@@ -20,7 +20,7 @@ UTC_S = 1_800_000_000.0
 
 
 class ScriptedGrid:
-    """Says what it was told to say, and notes what it is asked."""
+    """Gives scripted answers, and notes the requests."""
 
     def __init__(self):
         self.calls = []  # (what, with what, when)

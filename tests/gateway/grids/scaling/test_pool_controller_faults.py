@@ -1,6 +1,4 @@
-"""The pool controller of a pool whose grid answers nonsense, or whose clock is set; probes and
-strangers.
-"""
+"""A pool controller whose grid answers nonsense, or whose clock is set; probes and strangers."""
 
 from math import nan
 
@@ -23,7 +21,7 @@ EPOCH_S = 1_790_000_000.0
 
 
 class DumbGrid:
-    """Answers what it is told to, and starts what is ordered."""
+    """Gives scripted answers, and starts all orders."""
 
     def __init__(self):
         self.answers = {"check": "a grid", "limits": Limits(), "capacity": Capacity(9)}
@@ -83,7 +81,7 @@ class Scene:
 
 
 def play(scene, act):
-    """Let the pool controller work while `act(scene, controller)` does what it does."""
+    """Let the pool controller work while `act(scene, controller)` runs."""
 
     async def run():
         controller = scene.controller()
@@ -174,7 +172,7 @@ def test_a_clock_that_is_set_neither_hastens_nor_holds_up(by_s):
 
 
 def test_a_worker_that_the_grid_does_not_show_is_let_go():
-    """A pilot that was started while our state lay elsewhere: nobody else would ever end it."""
+    """A pilot that was started while our state lay elsewhere: no other process would end it."""
 
     async def act(scene, controller):
         scene.grid.shown = [pilot(state=PilotState.RUNNING)]

@@ -1,4 +1,4 @@
-"""A pool whose price follows what its grid charges."""
+"""A pool whose price follows its grid's charges."""
 
 from dataclasses import replace
 

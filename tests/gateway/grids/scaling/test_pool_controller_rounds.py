@@ -34,7 +34,7 @@ SCALE = ScaleConfig(ScalingRules(slots_max=4, idle_s=10.0), start_s=10.0, look_s
 
 
 class ListedGrid(Provisioning):
-    """A grid that gives all that is ordered, as `stand`, and stops what it is told to.
+    """A grid that gives all that is ordered, as `stand`, and stops on request.
 
     `out`: pilots on hosts that are out of service, and why; a fault is raised.
     """
@@ -100,7 +100,7 @@ class World:
         return controller
 
     def hear(self) -> None:
-        """The broker takes what the pool controller has told it."""
+        """The broker takes the pool controller's messages."""
         waiting, self.inbox[:] = list(self.inbox), []
         self.site.do(*waiting)
 
@@ -233,7 +233,7 @@ async def test_a_stop_is_told_again_where_it_did_not_help(world):
 
 
 async def test_slots_on_their_way_are_still_slots_that_there_will_be(world):
-    """The grid has less to give by what it gives: a plan must not turn elsewhere for that."""
+    """The grid has less to give by the slots it gives: a plan must not turn elsewhere for that."""
     world.controller.take_in(
         replace(world.pool, scale=replace(SCALE, rules=ScalingRules(4, slots_min=3)))
     )

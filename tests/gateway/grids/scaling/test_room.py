@@ -1,4 +1,4 @@
-"""Slots that nobody may be given work for are not asked for: by claims, entitlements and money."""
+"""Slots for which no work is admitted are not asked for: by claims, entitlements and money."""
 
 import pytest
 

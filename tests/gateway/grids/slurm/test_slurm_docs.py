@@ -1,4 +1,4 @@
-"""docs/grids_slurm.md says what is so: each key with its default and bounds, and each option."""
+"""docs/grids_slurm.md is true: each key with its default and bounds, and each option."""
 
 import re
 from pathlib import Path

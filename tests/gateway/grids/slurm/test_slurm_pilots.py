@@ -1,4 +1,4 @@
-"""Pilots in real Slurm clusters, working for a real gateway, and what becomes of them there."""
+"""Pilots in real Slurm clusters, working for a real gateway, and their ends there."""
 
 import os
 import time
@@ -28,7 +28,7 @@ def cluster():
 
 
 class Pool:
-    """What a pool controller has of a pool: a grid, and the gateway that its pilots dial."""
+    """The pool controller's parts of a pool: a grid, and the gateway that its pilots dial."""
 
     def __init__(
         self, cluster, folder, address, *, mark="test-pool", rest=False, dial_s=30.0, **table
@@ -59,7 +59,7 @@ class Pool:
         return {each.name: each for each in trio.run(self.grid.pilots)}
 
     def until(self, name, stand, late_s=LATE_S):
-        """Wait until a pilot is so far; what is seen of it."""
+        """Wait until a pilot is so far; return its view."""
         found = {}
 
         def is_so():
@@ -107,7 +107,7 @@ def where(at, sleep_s=0.0):
 
 
 def until_released(path, mark):
-    """Runs in a pilot until a file is there; says with what mark, and where it ran."""
+    """Runs in a pilot until a file is there; returns the mark, and the host."""
     with open(f"{path}/{mark}-{os.environ['SLURM_JOB_ID']}", "w"):
         pass
     while not os.path.exists(f"{path}/release"):
@@ -151,7 +151,7 @@ def test_a_pilot_that_is_cancelled_lets_its_task_end(cluster, make_pool, tmp_pat
 
 @pytest.mark.thorough
 def test_a_pilot_that_finds_no_gateway_gives_up_and_says_so(cluster, tmp_path):
-    """Its job has failed, by a code that tells it from what a node does to jobs."""
+    """Its job has failed, by a code other than those of nodes that fail jobs."""
     pool = Pool(cluster, tmp_path / "pool", "tcp://127.0.0.1:1", dial_s=0.5)
     pool.start("lonely", shape=Shape(1, 256 << 20))
     found = pool.until("lonely.0", PilotState.ENDED)
@@ -291,7 +291,7 @@ MEMORIES = [
 @pytest.mark.thorough
 @pytest.mark.parametrize(("counts", "extra", "table", "slots", "memory", "capacity"), MEMORIES)
 def test_memory_that_nobody_named(tmp_path, counts, extra, table, slots, memory, capacity):
-    """What a pilot is charged, and how many there can be: as Slurm has it once they are there."""
+    """A pilot's charge, and the number of pilots: as Slurm has them once they are there."""
     with running(name="gm", counts=counts, extra=extra) as cluster:
         pool = Pool(cluster, tmp_path / "pool", "tcp://127.0.0.1:1", dial_s=60.0, **table)
         shape = Shape(slots)
@@ -411,7 +411,7 @@ def test_a_pilot_winds_up_before_its_time_is_over(make_pool, other):
 @pytest.mark.parametrize("requeue", [False, True])
 @pytest.mark.parametrize("other", [False, True], ids=["here", "newer"])
 def test_what_is_requeued(make_pool, requeue, other):
-    """By default nothing: who lost a pilot orders another, by another name."""
+    """By default nothing: a lost pilot is replaced by another order, under another name."""
     with running(name="ge", nodes=1, other=other) as cluster:
         pool = make_pool(cluster, requeue=requeue)
         pool.start("again", shape=Shape(1, 256 << 20))

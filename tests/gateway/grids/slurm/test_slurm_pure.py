@@ -1,4 +1,4 @@
-"""What Slurm says and wants: both generations' recorded outputs, tables, and garbage."""
+"""Outputs and inputs of Slurm: recorded outputs of both generations, tables, and garbage."""
 
 import json
 from contextlib import suppress

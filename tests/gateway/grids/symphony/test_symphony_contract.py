@@ -1,4 +1,4 @@
-"""Symphony's engine against what every engine must do."""
+"""Symphony's engine against the requirements of all engines."""
 
 import cloudpickle
 import pytest
@@ -25,7 +25,7 @@ def stage_of(engine, next_life):
 
 
 def settings_for(check):
-    """What a check is for that an engine does only where it is told to."""
+    """The settings for a check of behaviour that an engine has only when it is configured."""
     return {"on_stop": "detach"} if check in KEEPING_CHECKS else {}
 
 

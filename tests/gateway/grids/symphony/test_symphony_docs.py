@@ -1,4 +1,4 @@
-"""docs/grids_symphony.md says what the code does."""
+"""docs/grids_symphony.md agrees with the code."""
 
 import dataclasses
 import re

@@ -1,4 +1,4 @@
-"""A Symphony engine over a way of the test's own: what no stand-in of the product would do."""
+"""A Symphony engine over a way of the test's own: answers that no stand-in of the product gives."""
 
 import json
 
@@ -23,7 +23,7 @@ TABLE = {
 
 
 class OddWay:
-    """A Way that gives every task the same id, and closes what it is told to close but `stuck`."""
+    """A Way that gives every task the same id, and closes all sessions as told but `stuck`."""
 
     def __init__(self, stuck=""):
         self.stuck = stuck

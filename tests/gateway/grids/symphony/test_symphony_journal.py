@@ -1,4 +1,4 @@
-"""The file of what is open at Symphony: what is read of it is what was so when a process died."""
+"""The file of open work at Symphony: it reads as it was when a process died."""
 
 import errno
 import json

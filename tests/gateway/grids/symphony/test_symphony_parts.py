@@ -1,4 +1,4 @@
-"""Symphony's parts without a cluster: settings, what travels, scripts for old Pythons, plans."""
+"""Symphony's parts without a cluster: settings, messages, scripts for old Pythons, plans."""
 
 import ast
 import shlex

@@ -1,4 +1,4 @@
-"""A SYMREST or EGO that lies: whatever it answers is a fault in words, and never a crash."""
+"""A SYMREST or EGO that lies: any answer becomes a fault in words, and never a crash."""
 
 import json
 
@@ -170,7 +170,7 @@ async def test_who_speaks_for_a_server_that_starts_says_nothing_of_sessions(serv
 
 
 async def poll(server, monkeypatch, **more):
-    """What is heard of session 5 until its polls end, and the fault by which they ended."""
+    """The messages about session 5 until its polls end, and the fault by which they ended."""
     monkeypatch.setattr(rest, "POLL_MAX_S", 0.01)
     way = RestInterface(server.settings(**more), print)
     heard, fault = [], None
@@ -184,7 +184,7 @@ async def poll(server, monkeypatch, **more):
 
 
 async def test_a_session_is_not_gone_because_we_are_not_let_in(server, monkeypatch):
-    """As when a password was changed: what runs waits for whoever has the new one."""
+    """As when a password was changed: running work waits for a gateway with the new one."""
     server.answer = lambda _request: httpx2.Response(401)
     heard, fault, way = await poll(server, monkeypatch)
     assert not heard

@@ -1,4 +1,4 @@
-"""What befalls a Symphony engine: by either way, over the stand-in."""
+"""Faults of a Symphony engine: by either way, over the stand-in."""
 
 import json
 import sys
@@ -89,7 +89,7 @@ def sides():
 
 
 async def run_until_it_fails(stage, befall):
-    """Run the engine until its connection is lost by `befall`; what was said of it."""
+    """Run the engine until its connection is lost by `befall`; return the messages about it."""
 
     async def run():
         async with stage.opened():
@@ -108,7 +108,7 @@ async def stage_settled(stand_in):
 
 
 async def run_until_its_side_is_killed(stage, stand_in, wait_s=600.0):
-    """Run the engine, lose its side process while a parcel runs: that parcel, and what was said."""
+    """Run the engine, lose its side process while a parcel runs; return parcel and messages."""
     name = ""
 
     async def lose():
@@ -177,7 +177,7 @@ async def test_what_is_stopped_while_there_is_no_connection_is_stopped_by_the_ne
 
 
 async def test_without_a_connection_for_long_tasks_go_elsewhere(stand_in, monkeypatch):
-    """And the session that nobody wants any more is closed when there is one again."""
+    """And the unwanted session is closed when there is a connection again."""
     stand_in.cluster.aborts_orphans = False
     stage = stage_of(stand_in.engine("soamapi", take_up_s=0.01))
     with trio.fail_after(LIMIT_S):
@@ -285,7 +285,7 @@ async def test_a_fault_of_the_side_process_at_its_end_is_said(stand_in, monkeypa
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_service_that_dies_again_and_again_breaks_its_task(stand_in, way):
-    """Symphony tries it once more by itself; then it is ours to say what becomes of it."""
+    """Symphony tries it once more by itself; then the end of the task is ours to report."""
     stage = stage_of(stand_in.engine(way))
     with trio.fail_after(LIMIT_S):
         async with stage.opened():
@@ -328,7 +328,7 @@ async def test_slots_follow_ego(stand_in, way):
 
 
 def journal(stand_in, way, *lines):
-    """Write what a former life has left."""
+    """Write the leftovers of a former life."""
     file = stand_in.folder / f"home-{way}" / "sessions.jsonl"
     said = [{"application": "gridfed"}, *lines]
     file.write_text("\n".join(json.dumps(each) for each in said) + '\n{"sent": "1')
