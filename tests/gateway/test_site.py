@@ -1,4 +1,4 @@
-"""The running site in this very process: what its parts do to each other."""
+"""The running site in this very process: the effects of its parts on each other."""
 
 import sqlite3
 import threading
@@ -43,7 +43,7 @@ def nap(x):
 
 @pytest.fixture
 def closing():
-    """Ends what a test began, last first."""
+    """Ends the parts that a test began, last first."""
     with ExitStack() as stack:
         yield stack
 
@@ -61,7 +61,7 @@ def visit(closing):
 
 
 class Held:
-    """A store whose look-ups wait until they are let go, or fail."""
+    """A store whose look-ups wait until they are released, or fail."""
 
     def __init__(self, store, error=None):
         self._store = store

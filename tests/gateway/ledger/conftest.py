@@ -103,7 +103,7 @@ def commit() -> Callable[..., None]:
 
 @pytest.fixture
 def usage() -> Callable[..., UsageRecord]:
-    """Make a usage record of which only what matters needs to be said."""
+    """Make a usage record; all but the fields of interest have defaults."""
 
     def usage_(**fields: Any) -> UsageRecord:
         defaults: dict[str, Any] = {
@@ -164,7 +164,7 @@ def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable
 
 @pytest.fixture(scope="session")
 def originals() -> dict[tuple[str, str], str]:
-    """Books that `copied` has filled, by kind and by what filled them."""
+    """Books that `copied` has filled, by kind and by the function that filled them."""
     return {}
 
 

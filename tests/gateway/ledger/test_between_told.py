@@ -1,4 +1,4 @@
-"""What is answered about other sites from filled books."""
+"""The answers about other sites from filled books."""
 
 from dataclasses import replace
 from decimal import Decimal

@@ -1,8 +1,8 @@
-"""Whatever happens between two sites, and to either, their books are right, and say the same.
+"""After any events between two sites, and at either, their books are right, and agree.
 
-Holds, charges, disputes, payments, days, comparisons, rolling up, and crashes, in any order. What
-is about a contract keeps its order while a session lasts, and is lost with it, as between
-gateways; what is about books is lost, doubled and delayed one by one. The power of either may fail.
+Holds, charges, disputes, payments, days, comparisons, rolling up, and crashes, in any order.
+Messages about a contract keep their order while a session lasts, and are lost with it, as between
+gateways; those about books are lost, doubled and delayed one by one. The power of either may fail.
 """
 
 import contextlib
@@ -88,7 +88,7 @@ class TwoSites(RuleBasedStateMachine):
 
     @rule(number=PICK, costs_nanos=COSTS)
     def deliver_too_late(self, number, costs_nanos):
-        """And meanwhile London has given it to somebody else."""
+        """And meanwhile London has given it to another site."""
         self.world.carry_all()
         contract = self.contract(number)
         epoch, first = self.world.forward(contract)
@@ -122,7 +122,7 @@ class TwoSites(RuleBasedStateMachine):
 
     @rule(number=PICK, cost_nanos=st.integers(1, 5_000), is_delivered=st.booleans())
     def bill_twice(self, number, cost_nanos, is_delivered):
-        """Somebody at Paris bills a part of a run once more, and perhaps delivers it again."""
+        """A person at Paris bills a part of a run once more, and perhaps delivers it again."""
         self.world.carry_all()
         came = {
             (each.contract, each.delivery.epoch, each.delivery.first)
@@ -212,13 +212,13 @@ class TwoSites(RuleBasedStateMachine):
     @precondition(lambda self: self.world.opened)
     @rule(name=SITES)
     def pay(self, name):
-        """London pays; Paris books it later, or first. What was undone is booked again."""
+        """London pays; Paris books it later, or first. An undone payment is booked again."""
         [reference, *_] = self.unbooked(name, self.payments + 1)
         self.book(name, reference)
 
     @rule(name=SITES, number=PICK)
     def undo(self, name, number):
-        """Somebody takes back what is booked at one of the two."""
+        """A person takes back a booking at one of the two."""
         standing = sorted(self.booked(name))
         if standing:
             site = self.site(name)
@@ -253,7 +253,7 @@ class TwoSites(RuleBasedStateMachine):
 
     @rule(name=SITES, pieces=st.sampled_from([1, 3, 100]))
     def roll_up(self, name, pieces):
-        """A week later, what is old gets smaller; perhaps not to the end of it."""
+        """A week later, old records get smaller; perhaps not to the end of it."""
         self.world.utc_s += 7 * DAY_S
         site = self.site(name)
         self.audit(site)

@@ -1,4 +1,4 @@
-"""The file with the output of tasks: its limits, what is read of it, and damage to it."""
+"""The file with the output of tasks: its limits, readings of it, and damage to it."""
 
 import sqlite3
 

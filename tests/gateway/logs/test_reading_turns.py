@@ -1,4 +1,4 @@
-"""Whose turn it is to read output."""
+"""The order of readers of output."""
 
 import trio
 import trio.testing

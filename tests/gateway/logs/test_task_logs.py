@@ -1,4 +1,4 @@
-"""The queue before the file: what was added is read, and trouble is told and ends nothing."""
+"""The queue before the file: added output is read, and trouble is told and ends nothing."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Who holds which object (gateway.objects.catalogue)."""
+"""The holders of each object (gateway.objects.catalogue)."""
 
 from collections import Counter
 

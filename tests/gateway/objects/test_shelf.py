@@ -1,4 +1,4 @@
-"""What the object host has, and for whom (gateway.objects.shelf)."""
+"""The objects of the object host, and their owners (gateway.objects.shelf)."""
 
 from dataclasses import dataclass, field
 

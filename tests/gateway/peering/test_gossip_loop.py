@@ -1,4 +1,4 @@
-"""A site's place in the gossip: whose fault a bad advert is, and what is shown to whom."""
+"""A site's place in the gossip: the site at fault for a bad advert, and the adverts for each."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ SITES = ("london", "paris", "tokyo")
 
 
 class Member:
-    """London's gossip loop; what it says to people is in `said`, and to sites in `carried`."""
+    """London's gossip loop; its lines for people are in `said`, and its messages in `carried`."""
 
     def __init__(self, *shows: Disclosure) -> None:
         self.roll = SimRoll("london", SITES[1:], 5)
@@ -53,7 +53,7 @@ class Member:
         self.gossip.hear("paris", GossipMessage(pack(to_plain(Gossip(News((lives,)))))))
 
     def adverts(self, reader: str) -> list[SiteAdvert]:
-        """What was shown to a site alone."""
+        """The adverts that were shown to a site alone."""
         verifier = SimRoll(reader, SITES, 1).verifier
         return [
             SiteAdvert.from_plain(unpack(verifier.open(message.envelope, UTC_S).body, 1 << 16))

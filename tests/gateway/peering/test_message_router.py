@@ -1,4 +1,4 @@
-"""What a site does about its links to others: whom it keeps, and what a closed one means."""
+"""A site's links to others: the ones that it keeps, and the meaning of a closed one."""
 
 import pytest
 from support.pure.lone_router import LoneRouter

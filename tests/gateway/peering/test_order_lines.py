@@ -1,4 +1,4 @@
-"""Orders in the log: one plain line says what is done to what."""
+"""Orders in the log: one plain line names the action and its object."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an order about keys and trust: what is refused, and what changes."""
+"""Orders about keys and trust: their refusals, and their changes."""
 
 import pytest
 from support.pure.site_keys import NOW_S, folder_of_london

@@ -16,7 +16,7 @@ A, B = "tls+tcp://a.example:7461", "tls+tcp://b.example:7461"
 
 
 class Door:
-    """A listener, and somebody at it."""
+    """A listener, and a dialler at it."""
 
     def __init__(self, others=()):
         self.port = MemoryPort()
@@ -34,7 +34,7 @@ class Door:
         return dialogue, link
 
     def converse(self, dialogue, link):
-        """One exchange both ways; what the dialler heard."""
+        """One exchange both ways; returns the messages that the dialler received."""
         dialogue.flush(link.send, 0.0)
         for pipe, frame in self.port.receive():
             list(self.listener.receive(pipe, frame, 0.0))

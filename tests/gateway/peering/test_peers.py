@@ -1,4 +1,4 @@
-"""Gateways among themselves, over real sockets with mutual TLS: who gets in, what gets through."""
+"""Gateways among themselves, over real sockets with mutual TLS: admission, and messages."""
 
 import contextlib
 import math

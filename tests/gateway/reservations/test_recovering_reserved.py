@@ -1,4 +1,4 @@
-"""What a restart takes up of reservations at another site, and of contracts in them."""
+"""A restart takes up reservations at another site, and the contracts in them."""
 
 from hashlib import sha256
 

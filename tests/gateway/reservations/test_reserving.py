@@ -1,4 +1,4 @@
-"""Slots reserved between sites: what is asked, answered, booked; and what nobody may say."""
+"""Slots reserved between sites: questions, answers, bookings; and forbidden messages."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ class Permits:
 
 
 class Site:
-    """A gateway's reservations, its store, and what it says to others."""
+    """A gateway's reservations, its store, and its messages to others."""
 
     def __init__(self, name, slots, rules=RULES, most=100):
         self.name, self.slots = name, slots
@@ -76,7 +76,7 @@ class Site:
         self.start(NOON)
 
     def start(self, now_s):
-        """Begin a life, from what is on disk."""
+        """Begin a life, from the state on disk."""
         self.lives += 1
         self.numbers = 0
         broker = Broker(
@@ -132,7 +132,7 @@ class Site:
 
 
 class World:
-    """Some sites, and what is on the way between them."""
+    """Some sites, and the messages between them."""
 
     def __init__(self, *sites):
         self.sites = {each.name: each for each in sites}

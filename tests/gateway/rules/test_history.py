@@ -1,4 +1,4 @@
-"""Rules over time: what is in force, versions, planned and temporary changes, and a plain count."""
+"""Rules over time: in force, versions, planned and temporary changes, and a plain count."""
 
 from hypothesis import given
 from hypothesis import strategies as st

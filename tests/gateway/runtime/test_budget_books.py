@@ -1,4 +1,4 @@
-"""What budgets begin with after a restart: read from books of each kind."""
+"""Budgets after a restart: read from books of each kind."""
 
 from zoneinfo import ZoneInfo
 

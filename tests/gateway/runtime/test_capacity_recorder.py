@@ -1,4 +1,4 @@
-"""The slots of a running site in its books, across restarts and whatever its clock does."""
+"""The slots of a running site in its books, across restarts and for any steps of its clock."""
 
 import itertools
 

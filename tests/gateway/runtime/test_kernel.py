@@ -1,4 +1,4 @@
-"""What the kernel passes to whom: events to the broker, effects for contracts to the exchange."""
+"""The kernel's dispatch: events to the broker, effects for contracts to the exchange."""
 
 from support.pure.town import Town, dear_and_cheap
 

@@ -1,4 +1,4 @@
-"""What goes out when: to clients and sites after what was written before, to workers at once."""
+"""The order of sending: to clients and sites after earlier writes, to workers at once."""
 
 from hashlib import sha256
 from types import SimpleNamespace
@@ -40,7 +40,7 @@ ASSIGN = Assign(7, "j", DIGEST, 0, [b"x"], None, False)
 
 
 class Desk:
-    """An outbox whose store keeps everybody waiting, with all that left it, in order."""
+    """An outbox whose store delays every write, with all that left it, in order."""
 
     def __init__(self, **uses):
         self.out = []

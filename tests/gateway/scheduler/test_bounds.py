@@ -1,4 +1,4 @@
-"""What a worker or a seller claims to have used counts as far as it can be."""
+"""The usage that a worker or a seller claims counts as far as it is possible."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The broker, pushed by hand: what goes in, what must come out."""
+"""The broker, driven by hand: events in, expected effects out."""
 
 from dataclasses import replace
 
@@ -522,7 +522,7 @@ def test_a_job_counts_by_the_token_by_which_its_client_came_last() -> None:
 
 
 def comes_back(world: BrokerWorld) -> records.UsageRecord:
-    """Its client comes in anew and sends task 0 again, which runs; what that was charged."""
+    """Its client comes in anew and sends task 0 again, which runs; returns that charge."""
     world.do(events.ClientJoined(5, "ann"))
     world.do(events.JobOpened(5, "j", spec(), again=True))
     (again,) = orders(world.do(events.TasksArrived(5, "j", 0, [b"0"])))
@@ -1309,7 +1309,7 @@ def test_the_offers_of_two_workers_of_one_name_both_count() -> None:
 
 
 def test_what_a_pool_offers_outlasts_workers_of_other_pools(monkeypatch) -> None:
-    """A pool that grows has no worker to tell what it offers; who shows it asked in vain."""
+    """A pool that grows has no worker to state its offers; the advert asked in vain."""
     monkeypatch.setattr("gateway.scheduler.quotas.roster.OFFERS_MAX", 3)
     own = CapacityOffer("pool cloud", "cloud", {}, "3.11", "USD")
     world = BrokerWorld(slots=0)
@@ -1465,7 +1465,7 @@ def test_what_is_being_stopped_when_its_client_sends_it_again_is_not_queued_besi
 
 
 def test_what_a_pool_could_start_is_not_forgotten_for_all_the_workers_that_came(monkeypatch):
-    """Of ten thousand pilots the offers are kept; that of their pool is what plans look at."""
+    """The offers of ten thousand pilots are kept; plans look at that of their pool."""
     monkeypatch.setattr("gateway.scheduler.quotas.roster.OFFERS_MAX", 2)
     pool = CapacityOffer("pool cloud", "cloud", {}, "3.11", "USD")
     broker = Broker({"cloud": PRICE}, {pool.name: pool})

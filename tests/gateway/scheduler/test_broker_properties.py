@@ -55,7 +55,7 @@ class Site(RuleBasedStateMachine):
         self.enter()
 
     def enter(self) -> None:
-        """The owner comes (back): it opens its jobs and sends whatever it misses."""
+        """The owner comes (back): it opens its jobs and sends all missing tasks."""
         self.handles += 1
         self.owner = self.handles
         self.do(events.ClientJoined(self.owner, "ann"))
@@ -126,7 +126,7 @@ class Site(RuleBasedStateMachine):
         self.ended.setdefault(job, Counter()).update(range(first, stop))
 
     def check_order(self, effects: list[Effect]) -> None:
-        """Who got something was the best placed of those who could have it."""
+        """The job that got slots was the best placed of those that could have them."""
         for effect in effects:
             match effect:
                 case SendToWorker(handle, messages.Assign() as assign) if (
@@ -211,7 +211,7 @@ class Site(RuleBasedStateMachine):
             self.report_killed(worker, recall)
 
     def report_killed(self, worker: int, recall: messages.Recall) -> None:
-        """What ran was stopped."""
+        """Running tasks were stopped."""
         _assign, left = (
             self.held[worker][recall.assignment]
             if self.held[worker].get(recall.assignment)

@@ -1,4 +1,4 @@
-"""Jobs with an environment at the broker: who gets them, and what becomes of what can't be made."""
+"""Jobs with an environment at the broker: their workers, and the end of failed environments."""
 
 import pytest
 from support.pure.broker import Peers
@@ -65,7 +65,7 @@ def orders(effects: list) -> list[SendToWorker]:
 
 
 def orders_of(world: World, job: str) -> int:
-    """The number of what a job has assigned."""
+    """The numbers of a job's assignments."""
     [number] = world.broker.jobs[job].assignments
     return number
 

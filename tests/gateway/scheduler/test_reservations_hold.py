@@ -1,4 +1,4 @@
-"""A broker whose pool has reservations: who has the slots, what may begin before, what is paid."""
+"""A broker whose pool has reservations: the holder of the slots, early work, and payment."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -103,7 +103,7 @@ def test_what_runs_in_it_is_charged_as_it_was_booked():
 
 
 def test_what_runs_in_it_pays_for_kept_slots_whatever_its_class():
-    """A preemptible job has slots that nobody takes from it, at the price of such slots."""
+    """A preemptible job has slots that are not taken from it, at the price of such slots."""
     made = reservation(slots=4)
     world = Reserved(made)
     prices_now = PriceList(3_600_000_000, "USD", "v", extras=Extras(preemptible=333_333)).at(NOON)

@@ -86,7 +86,7 @@ class Gateway:
                 self.out.append((effect.worker, effect.message))
 
     def turns(self, *happened):
-        """Handle what happened, and go on until nothing is left; the calls of the longest turn."""
+        """Handle an event, and go on until nothing is left; return the longest turn's calls."""
         most = turns = 0
         while happened or (turns < TURNS_MAX and not self.broker.is_settled) or not turns:
             part, happened = happened[:TURN_MAX], happened[TURN_MAX:]
@@ -142,7 +142,7 @@ def longest_turns(jobs):
 
 
 def test_no_turn_is_long_by_many_kinds_of_jobs_that_no_worker_here_can_have():
-    """Each of them wants another amount of what only a worker has that has left."""
+    """Each of them wants another amount of a resource that only a departed worker has."""
     gateway = Gateway(0)
     broker = gateway.broker
     broker.handle(gateway.join(0, {"memory": 1_000.0}), gateway.now_s)

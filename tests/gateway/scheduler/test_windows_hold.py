@@ -1,4 +1,4 @@
-"""A broker whose pool has windows: who gets how many slots, who must make room, and by when."""
+"""A broker whose pool has windows: the slots of each party, preemption, and its deadline."""
 
 from dataclasses import replace
 
@@ -424,7 +424,7 @@ def test_of_two_who_may_have_equally_many_neither_makes_room_for_the_other():
 
 
 def test_slots_are_called_back_by_when_it_was_said_also_before_another_window():
-    """Whoever was told that he must go by 17:00, and then sooner, goes then."""
+    """A party told to leave by 17:00, and then sooner, leaves at the sooner instant."""
     day = Window("day", Hours(0, 17 * 3600), Claims((Claim(OURS, Amount(2)),)), grace_s=30.0)
     night = Window("night", Hours(17 * 3600, 86_400), NO_OTHERS, drain_lead_s=600.0)
     world = WindowsWorld(day, night)
@@ -469,7 +469,7 @@ GUARANTEED = window(Claims((Claim(RISK, Amount(2)),)), 0, 24, grace_s=5.0)
 
 
 def for_another_pool(world):
-    """A worker of another pool has what the job asks for, and is busy."""
+    """A worker of another pool has the job's tags, and is busy."""
     world.broker.tariffs["large"] = PRICE
     world.do(events.WorkerJoined(9, "w9", "large", 1, {"gpu": 1}, "3.11"))
     world.submit("busy", 1, name="risk", tags={"gpu": 1})

@@ -1,4 +1,4 @@
-"""How long a gateway has said nothing, as whoever dials it is told; and which frames are heard."""
+"""The silence of a gateway, as its dialler is told; and the frames that are heard."""
 
 import itertools
 import os
@@ -20,7 +20,7 @@ class Enough(Exception):
 
 
 class Dialler:
-    """Is refused so many times; then nobody is there."""
+    """Is refused so many times; then the address is dead."""
 
     def __init__(self, refusals):
         self.refusals, self.silences = refusals, []

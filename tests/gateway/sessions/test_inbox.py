@@ -1,4 +1,4 @@
-"""What waits to be heard: in turns, and of nobody more than there is room for."""
+"""Messages that wait to be heard: in turns, and of no peer more than its room."""
 
 import itertools
 import os

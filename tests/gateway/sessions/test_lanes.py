@@ -1,4 +1,4 @@
-"""Who is heard next, of peers that have sent more than one turn can take."""
+"""The next peer to be heard, of peers that have sent more than one turn can take."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from gateway.sessions.inbox import Lanes
 
 
 def make_lanes(**sent):
-    """Peers "a", "b" and so on with what each has sent, which came by pipes 1, 2 and so on."""
+    """Peers "a", "b" and so on with the messages of each, which came by pipes 1, 2 and so on."""
     lanes = Lanes()
     for pipe, (peer, items) in enumerate(sent.items(), 1):
         lanes.add(pipe, ord(peer), iter([f"{peer}{item}" for item in items]))

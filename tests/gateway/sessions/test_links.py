@@ -1,4 +1,4 @@
-"""What the user of links may rely on: order, once, and a LinkDown for whatever is lost."""
+"""The guarantees for users of links: order, once, and a LinkDown for all that is lost."""
 
 import contextlib
 import itertools

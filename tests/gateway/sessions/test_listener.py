@@ -1,4 +1,4 @@
-"""Who waits at the door: caps, paces, silent pipes; and what an urgent message may overtake."""
+"""Connections before their hello: caps, paces, silent pipes; and urgent messages that overtake."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What an operator may book of payments, and undo."""
+"""The payments that an operator may book, and undo."""
 
 from dataclasses import asdict
 

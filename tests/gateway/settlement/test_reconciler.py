@@ -186,7 +186,7 @@ async def test_what_waits_for_the_disk_is_in_the_digest_of_its_contract(world):
 
 
 def books_at(books, kind, *deliveries):
-    """Let a site book something just when it hears a message of a kind; return what it heard."""
+    """Let a site book something when it hears a message of a kind; return the messages it heard."""
     found, hear = [], books.reconciler.hear
 
     def hearing(sender, message, envelope):
@@ -926,7 +926,7 @@ async def test_a_buyer_that_voids_too_much_is_named_once(world):
 
 
 async def test_a_buyer_hears_at_once_that_its_seller_has_booked_a_payment(world):
-    """What was refused for the debt is asked again then: gateway.contracts.exchange."""
+    """A seller that refused for the debt is asked again then: gateway.contracts.exchange."""
     world.london.pay("wire", 500, "paid")
     await world.london.reconciler.payments.tell("paris")
     await world.deliver()

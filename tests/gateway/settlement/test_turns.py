@@ -1,4 +1,4 @@
-"""Whose job is next."""
+"""The order of jobs."""
 
 import trio
 import trio.testing

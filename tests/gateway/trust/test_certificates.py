@@ -1,4 +1,4 @@
-"""TLS leaves: what we make, and what of others' we would pin."""
+"""TLS leaves: ours, and the ones of others that we would pin."""
 
 import datetime
 
@@ -142,7 +142,7 @@ def test_a_leaf_is_for_one_site():
 @settings(max_examples=300)
 @given(st.data())
 def test_a_spoilt_leaf_is_refused(data):
-    """In what its signature covers: around that, DER leaves some freedom, and pins are bytes."""
+    """In the signed part: around that, DER leaves some freedom, and pins are bytes."""
     der = bytearray(leaf("london").certificate)
     signed = x509.load_der_x509_certificate(bytes(der)).tbs_certificate_bytes
     first = der.index(signed)

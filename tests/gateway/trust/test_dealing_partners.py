@@ -1,4 +1,4 @@
-"""What the trust book's rules come to for those who deal with other sites."""
+"""The trust book's rules in effect for code that deals with other sites."""
 
 from types import SimpleNamespace
 

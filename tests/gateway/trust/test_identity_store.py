@@ -1,4 +1,4 @@
-"""What a message's row in the registry says is what is sent, taken and refused."""
+"""A message's row in the registry decides how it is sent, taken and refused."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The hello of two gateways, end to end through both pure sides: who is let in, and who is not."""
+"""The hello of two gateways, end to end through both pure sides: admissions and refusals."""
 
 import itertools
 
@@ -54,12 +54,12 @@ class Meeting:
         self.dialogue.connected(0.0)
 
     def next_frame(self):
-        """What the dialler sends next."""
+        """The dialler's next frame."""
         self.dialogue.flush(lambda frame: self.frames.append(frame) or True, 0.0)
         return self.frames[-1]
 
     def hold(self):
-        """All of it: returns what the dialler makes of the welcome."""
+        """All of it: returns the dialler's reading of the welcome."""
         self.dialogue.receive(self.greeting.receive(self.next_frame()), 0.0)
         self.greeting.receive(self.next_frame())
         return self.dialogue.receive(self.welcome(self.greeting.proof()), 0.0)

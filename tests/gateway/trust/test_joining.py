@@ -1,4 +1,4 @@
-"""Invitations and what two gateways say over one: pending on both sides, or a clear refusal."""
+"""Invitations and the talk of two gateways over one: pending on both sides, or a clear refusal."""
 
 import msgpack
 import pytest

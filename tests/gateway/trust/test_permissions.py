@@ -1,4 +1,4 @@
-"""What a site may do: nothing by default, forbid over permit, in whatever order."""
+"""The rights of a site: none by default, forbid over permit, in any order."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Who may ask what, and whose rows they see: verb by verb."""
+"""The callers of each question, and the rows they see: verb by verb."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Passes of tasks: who gets one, what it is good for, and until when. Pure."""
+"""Passes of tasks: the tasks that get one, its rights, and its end. Pure."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -58,7 +58,7 @@ class World:
         self.credentials = PassCredentials(self.passes, SharedSecret(secret))
 
     def come_in(self, found, role="client", **about):
-        """What a gateway believes of a hello with a pass; SessionRefused."""
+        """A gateway's conclusion from a hello with a pass; SessionRefused."""
         hello = Hello([], role, "n", "mallory", b"m" * 16, "", 0, {ABOUT: found.subject, **about})
         heard = self.credentials.hear(hello)
         proof = found.credentials.prove(Prover.DIALLER, hello, CHALLENGE)

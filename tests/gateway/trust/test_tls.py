@@ -1,4 +1,4 @@
-"""Pinned leaves on real sockets: mutual TLS by nng lets in whom the book names, and nobody else."""
+"""Pinned leaves on real sockets: mutual TLS by nng lets in the leaves in the book, and no other."""
 
 import select
 import threading
@@ -20,7 +20,7 @@ NOW_S = time.time()
 
 
 class Gateway:
-    """A site's folder, and what it opens with it."""
+    """A site's folder, and the sockets that it opens with it."""
 
     def __init__(self, folder, site, valid_s=86400.0, now_s=NOW_S, hosts=()):
         self.folder = folder
@@ -54,7 +54,7 @@ def gateways(tmp_path):
 
 @pytest.fixture
 def opened():
-    """Closes what a test opened."""
+    """Closes the sockets that a test opened."""
     made = []
     yield lambda each: made.append(each) or each
     for each in reversed(made):

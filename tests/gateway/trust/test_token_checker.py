@@ -1,4 +1,4 @@
-"""Tokens at the door: who comes in by one, as whom, what for, and until when."""
+"""Tokens at the door: the user they admit, the rights they give, and their end."""
 
 import itertools
 

@@ -30,7 +30,7 @@ from gateway.trust.standing import TrustLevel
 
 
 class Site:
-    """What the command line and the gateway do with one site's folder."""
+    """The command line and the gateway at work on one site's folder."""
 
     def __init__(self, folder, name):
         self.folder, self.name, self.now_s = folder, name, NOW_S
@@ -53,7 +53,7 @@ class Site:
         self.renew()
 
     def restart(self):
-        """What was decided has been saved, as it must be each time."""
+        """All decisions have been saved, as they must be each time."""
         self.save(self.book, self.invitations)
         self.start()
 
@@ -77,7 +77,7 @@ class Site:
         self.sealer.key = self.active.key
 
     def hears(self, other):
-        """Take what another's book has to say, as a full exchange does."""
+        """Take the entries of another's book, as a full exchange does."""
         for site in (other.name, *other.book.members):
             known = self.book.own if site == self.name else self.book.members.get(site)
             serial = known.card.content.serial if known else -1

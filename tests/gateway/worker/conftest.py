@@ -56,7 +56,7 @@ class WorkerSession:
 
 
 class ScriptedGateway:
-    """Lets workers in, keeps what they say, and says what a test tells it to."""
+    """Lets workers in, keeps their messages, and sends a test's own."""
 
     def __init__(self, folder: Path, **rules: Any) -> None:
         self.address = f"ipc://{folder}/gw"
@@ -99,7 +99,7 @@ class ScriptedGateway:
     # --- the conversation ---
 
     def pump(self, wait_s: float = 0.1) -> None:
-        """Take what arrives within `wait_s`, and answer it."""
+        """Take messages that arrive within `wait_s`, and answer them."""
         readable, _, _ = select.select([self._port.fileno(), self._wake_read], [], [], wait_s)
         if self._wake_read in readable:
             os.read(self._wake_read, 1 << 16)
@@ -201,7 +201,7 @@ class ScriptedGateway:
         return self.workers[number]
 
     def put(self, function: Callable[..., Any] | bytes) -> bytes:
-        """Have a function ready for who needs it; its digest."""
+        """Have a function ready for its workers; return its digest."""
         body = function if isinstance(function, bytes) else cloudpickle.dumps(function)
         digest = sha256(body).digest()
         self.functions[digest] = body
@@ -222,7 +222,7 @@ class ScriptedGateway:
         objects: str = "",
         results: str = "",
     ) -> "Watched":
-        """Assign calls (tuples of arguments, or ready payloads) and watch what becomes of them."""
+        """Assign calls (tuples of arguments, or ready payloads) and watch their ends."""
         self._assignments += 1
         payloads = [call if type(call) is bytes else cloudpickle.dumps(call) for call in calls]
         digest = self.put(function)
@@ -246,7 +246,7 @@ class ScriptedGateway:
         calls: list[Any],
         **terms: Any,
     ) -> "Watched":
-        """Assign calls and wait for them; again, when they come back for what is being made."""
+        """Assign calls and wait for them; again, when their environment was still in the making."""
         digest = self.put(function)
         work = self.assign(worker, function, calls, **terms)
         while work.wait(MAKING_S).returned:
@@ -257,7 +257,7 @@ class ScriptedGateway:
 
 @dataclass
 class Watched:
-    """An assignment, and what the worker has said of it so far."""
+    """An assignment, and the worker's messages about it so far."""
 
     gateway: ScriptedGateway
     worker: WorkerSession
@@ -322,7 +322,7 @@ class Watched:
         return found
 
     def said(self) -> list[tuple[int, int, str]]:
-        """What was sent of its output while it ran: task, stream and text."""
+        """The output sent while it ran: task, stream and text."""
         messages = [each for each in self.worker.all(TaskOutput) if each.assignment == self.number]
         return [(*piece,) for each in messages for piece in each.pieces]
 
@@ -391,7 +391,7 @@ class AgentProcess:
 
 
 def wait_for_end(pid: int) -> None:
-    """Wait until a process has ended, whoever reaps it."""
+    """Wait until a process has ended, reaped by any process."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:

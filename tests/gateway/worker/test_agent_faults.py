@@ -1,4 +1,4 @@
-"""Whatever a task does to its slot: the task is named, the others run, the agent lives."""
+"""After any harm of a task to its slot: the task is named, the others run, the agent lives."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What is told to stop: tasks know when, those that go on are stopped, and nothing else is."""
+"""Stop orders: tasks know the deadline, those that go on are stopped, and no others are."""
 
 import sys
 import time

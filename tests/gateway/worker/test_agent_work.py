@@ -1,4 +1,4 @@
-"""What an agent does with work that goes well, or fails in an ordinary way."""
+"""An agent's handling of work that goes well, or fails in an ordinary way."""
 
 import os
 import signal

@@ -12,7 +12,7 @@ NOW = Moment(0, 0)
 
 @dataclass
 class Process:
-    """What is looked at of a slot's process."""
+    """The part of a slot's process that is looked at."""
 
     started: int = -1
     at_work_s: float = 0.0

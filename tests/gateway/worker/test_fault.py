@@ -1,4 +1,4 @@
-"""Which task is at fault when a slot ends: cells say what a task has written into them."""
+"""The task at fault when a slot ends: cells hold the writing of the tasks."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an agent's process pulls in: it starts on each host, and for each pilot."""
+"""The imports of an agent's process: it starts on each host, and for each pilot."""
 
 import subprocess
 import sys

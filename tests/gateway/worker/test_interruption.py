@@ -1,4 +1,4 @@
-"""A host that will be taken away: its tasks know, what has not begun goes back, and it leaves."""
+"""A host that will be taken away: its tasks know, tasks not begun go back, and it leaves."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ AT_S = 1_795_381_200.0  # 2026-11-22 21:00 UTC
 
 
 class Service(BaseHTTPRequestHandler):
-    """Metadata with tokens; `shown` is what there is."""
+    """Metadata with tokens; `shown` is its content."""
 
     def log_message(self, *_args):
         pass

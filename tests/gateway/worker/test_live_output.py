@@ -1,4 +1,4 @@
-"""Output that waits in an agent: in order, bounded, and what was cut is said."""
+"""Output that waits in an agent: in order, bounded, and cuts are marked."""
 
 from federation.messages.messages import TaskOutput
 from federation.messages.printed import PRINTS_BYTES_MAX

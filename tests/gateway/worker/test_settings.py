@@ -1,4 +1,4 @@
-"""What a worker says of itself."""
+"""A worker's description of itself."""
 
 import socket
 

@@ -1,4 +1,4 @@
-"""The agent's books: bundle sizes, taking back, and no task lost or doubled, whatever happens."""
+"""The agent's books: bundle sizes, recalls, no task lost or doubled, in any course of events."""
 
 from itertools import islice
 
@@ -26,7 +26,7 @@ def assign(task_book, number, tasks, *, function=F, first=0):
 
 
 def learn(task_book, task_s, *, function=F):
-    """Have a slot report so many tasks that the estimate is what we want."""
+    """Have a slot report so many tasks that the estimate is the wanted one."""
     assign(task_book, 10_000, 1, function=function)
     slot, bundle = next(task_book.feed())
     task_book.report(slot, bundle.number, 1, round(task_s * 1e9))

@@ -14,7 +14,7 @@ NOON_S = 1_700_000_000.0 // HOUR_S * HOUR_S
 
 
 def seen(looks, start_at_s=NOON_S):
-    """What a meter says of looks, (seconds from the start, slots), and of its end."""
+    """A meter's records of looks, (seconds from the start, slots), and of its end."""
     meter = CapacityMeter()
     records = []
     for after_s, slots in looks:

@@ -1,4 +1,4 @@
-"""Double entry, pure: which transfers a record means, and what they sum up to."""
+"""Double entry, pure: the transfers of each record, and their sums."""
 
 from collections.abc import Callable
 from typing import Any

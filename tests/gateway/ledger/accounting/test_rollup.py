@@ -60,7 +60,7 @@ def problems(found: Audit) -> str:
 
 @contextmanager
 def vandal(url: str) -> Iterator[Any]:
-    """A person who writes to the database by hand."""
+    """A person that writes to the database by hand."""
     engine = create_engine(url, isolation_level="AUTOCOMMIT")
     try:
         with engine.connect() as connection:

@@ -1,4 +1,4 @@
-"""What two sites owe each other, as both have it."""
+"""The debts of two sites, as both have them."""
 
 from dataclasses import replace
 from typing import Any

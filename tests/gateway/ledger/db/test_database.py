@@ -1,4 +1,4 @@
-"""Opening a database: one gateway at a time, its schema, and what kill -9 leaves of it."""
+"""Opening a database: one gateway at a time, its schema, and its state after kill -9."""
 
 import os
 import signal

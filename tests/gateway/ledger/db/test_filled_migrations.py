@@ -49,7 +49,7 @@ def migrate(connection: Connection, version: str) -> None:
 
 
 def used(usage: Usage) -> list[UsageRecord]:
-    """Ends on and beside the hour, sums beyond what an integer holds, others' jobs and pools."""
+    """Ends on and beside the hour, sums beyond an integer's range, others' jobs and pools."""
     hour_s = 1_700_002_800.0
     return [
         usage(

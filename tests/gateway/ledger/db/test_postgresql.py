@@ -1,4 +1,4 @@
-"""What is special to PostgreSQL: one gateway at a time without a file, and a database that dies."""
+"""Cases of PostgreSQL alone: one gateway at a time without a file, and a database that dies."""
 
 import signal
 import threading

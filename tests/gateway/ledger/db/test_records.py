@@ -1,4 +1,4 @@
-"""What a database can't hold, numbers and texts, is refused where it comes from."""
+"""Numbers and texts that a database can't hold are refused at their source."""
 
 import math
 from collections.abc import Callable

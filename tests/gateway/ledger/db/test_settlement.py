@@ -1,4 +1,4 @@
-"""What two sites must have in common, on every store."""
+"""The facts that two sites must share, on every store."""
 
 from collections.abc import Callable
 from dataclasses import asdict

@@ -190,7 +190,7 @@ def test_the_price_of_an_hour_is_that_of_the_tariff(wall_ns, cost_nanos, quantit
 
 
 def test_who_has_a_contract_is_told_the_list_price_as_it_is():
-    """Two rounded costs have no quantity in common: what was paid is what it comes to for that."""
+    """Two rounded costs have no quantity in common: the paid price is for the list one's."""
     prices = {"price_nanos": 32_000_000, "list_price_nanos": 40_000_000}
     found = hour(cost_nanos=26_667, list_cost_nanos=33_333, **prices)
     [row] = rows(found)

@@ -1,4 +1,4 @@
-"""The check of FOCUS files finds what is wrong with them."""
+"""The check of FOCUS files finds their errors."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""What is read for an export is what the books have, in both databases."""
+"""The readings for an export are the content of the books, in both databases."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,7 +63,7 @@ def reader(url: str) -> Iterator[Connection]:
 
 
 def billed(connection: Connection, *period: Any) -> dict[str, int]:
-    """What is billed in nano-units, by currency."""
+    """The billed amount in nano-units, by currency."""
     hours = reading.hours(connection)
     found: dict[str, int] = {}
     for row in charges(SITE, hours, reading.corrections(connection, *period)):
@@ -75,7 +75,7 @@ def billed(connection: Connection, *period: Any) -> dict[str, int]:
 
 
 def booked(connection: Connection) -> dict[str, int]:
-    """What users and sites were charged: balances of whoever pays, by currency."""
+    """The charges of users and sites: balances of each payer, by currency."""
     found: dict[str, int] = {}
     for account, balance in journal.balances(connection).items():
         if account.kind in ("user", "sold"):
@@ -291,7 +291,7 @@ def test_what_a_buyer_has_voided_is_taken_off(books, commit):
 def test_what_ran_again_elsewhere_is_paid_by_its_site_to_the_nano_unit(
     books, commit, usage, paid, is_clean
 ):
-    """Older books say of no repeat what it cost; those that do say all of it."""
+    """Older books do not say how much a repeat cost; those that do say all of it."""
     at_ms = int(END_S * 1000)
     delivered = [Delivery(2, first, first + 1, 300, 7, at_ms) for first in range(2)]
     store = SqlStore(books)

@@ -1,4 +1,4 @@
-"""Usage records and CAR: what is in them, in what order, and that any name can stand there."""
+"""Usage records and CAR: their fields, in order, and that any name can stand there."""
 
 import re
 from urllib.parse import unquote

@@ -1,4 +1,4 @@
-"""The figures with which a page begins, its order, and what is told apart."""
+"""The figures at the head of a page, its order, and the amounts told apart."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Reports: every record in one row, every sum exact whatever the report is by."""
+"""Reports: every record in one row, every sum exact for any grouping."""
 
 from collections import Counter
 from collections.abc import Callable

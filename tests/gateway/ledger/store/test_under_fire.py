@@ -1,4 +1,4 @@
-"""`kill -9` at random on whoever keeps the books: each time they are clean, and nothing is lost."""
+"""`kill -9` at random on the process that keeps the books: they stay clean, and nothing is lost."""
 
 import random
 import subprocess
@@ -21,7 +21,7 @@ REPEATED = 100
 
 
 class Booked:
-    """What a process has acknowledged, as it says so."""
+    """The bundles that a process has acknowledged, by its output."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -35,7 +35,7 @@ class Booked:
             self.count += 1
 
     def kill(self) -> None:
-        """Kill it, and count what it had acknowledged."""
+        """Kill it, and count the bundles that it had acknowledged."""
         self._process.kill()
         assert self._process.stdout is not None
         self.count += sum(line.endswith(b"\n") for line in self._process.stdout)
@@ -50,7 +50,7 @@ def newest(server: Postgres, url: str) -> int:
 
 
 def under_fire(url: str, kills: int, seed: int, server: Postgres | None) -> float:
-    """Kill so often; return bundles a second while nobody was dead."""
+    """Kill so often; return bundles a second while all were alive."""
     chance = random.Random(seed)
     done = booked = 0
     alive_s = 0.0

@@ -1,4 +1,4 @@
-"""What a fresh gateway knows of who has used its slots: as the books of any store have it."""
+"""A fresh gateway's knowledge of the past users of its slots: as any store's books have it."""
 
 import pytest
 

@@ -26,7 +26,7 @@ OpenStore = Callable[..., SqlStore]
 
 
 class Gate:
-    """Holds the writer's thread in an acknowledgement, so that what follows must queue."""
+    """Holds the writer's thread in an acknowledgement, so that later writes must queue."""
 
     def __init__(self, store: Store) -> None:
         self._passed = threading.Event()

@@ -1,4 +1,4 @@
-"""Who is served next, by the order of assignments: nobody is shut out, whoever else is busy."""
+"""The order of service, by the order of assignments: no client starves, however busy another is."""
 
 import pytest
 
@@ -61,7 +61,7 @@ class Flooded:
             self.do(events.TasksArrived(CLIENT, job, first, [b"x"] * count))
 
     def work(self) -> str:
-        """Report a task of the assignment that came first; return whose it was."""
+        """Report a task of the assignment that came first; return its owner."""
         assign, at = self.queue.pop(0)
         stop = assign.first + len(assign.arguments)
         if at + 1 < stop:

@@ -127,10 +127,10 @@ def test_a_queue_keeps_nothing_of_what_has_gone():
 
 
 def choice_of_all(dispatcher, worker, now_s):
-    """The rule, written as a look at every job: what a worker is given next.
+    """The rule, written as a look at every job: the next assignment of a worker.
 
-    Returns ("give", job, at most so many tasks); ("make way", job) where what it has is taken back
-    for a job; None: neither.
+    Returns ("give", job, at most so many tasks); ("make way", job) where its tasks are taken
+    back for a job; None: neither.
     """
     is_late = matching.has_spare(worker) and matching.is_late(worker, now_s)
     if matching.is_full(worker) and not is_late:
@@ -259,7 +259,7 @@ class World:
         self.keeps = KEEPS
 
     def check_files(self):
-        """Each job is filed by what it is now."""
+        """Each job is filed by its present state."""
         dispatcher = self.broker._dispatcher
         for job in dispatcher.ready.values():
             queue = dispatcher._queues[dispatcher._leaf_of(job)]
@@ -301,7 +301,7 @@ class World:
         self.do(events.ClientJoined(self.handles, user))
 
     def kind(self):
-        """What jobs are, by chance."""
+        """A random description of jobs."""
         random = self.random
         function = random.choice((b"a", b"b", b"c", b"d")) * 4
         self.task_s.setdefault(function, random.choice((1e-5, 0.01, 0.15, 0.19, 0.5, 20.0)))
@@ -463,7 +463,7 @@ def test_what_a_worker_is_given_is_what_a_look_at_every_job_would_find(seed, mon
 
 @pytest.fixture(scope="module")
 def monkeypatch_class():
-    """Brokers whose handouts are checked."""
+    """Brokers whose dispatchers are checked."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(brokering, "Dispatcher", CheckedHandout)
         yield

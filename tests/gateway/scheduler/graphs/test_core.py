@@ -13,7 +13,7 @@ from gateway.scheduler.graphs.edges import CallRange, Edge, Inputs, call_ranges
 
 
 class Naive:
-    """The same by a table of calls: what each still lacks, and one pass over all at each step."""
+    """The same by a table of calls: each one's missing inputs, one pass over all at each step."""
 
     def __init__(self):
         self.waiting: dict[tuple[str, int], list[tuple[str, int]]] = {}

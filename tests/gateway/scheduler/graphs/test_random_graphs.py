@@ -59,7 +59,7 @@ class RandomGraph(BrokerWorld):
     # --- the client ----------------------------------------------------------------------------
 
     def send(self, node: Node) -> None:
-        """Send a call with what its inputs are by now; end it if one of them has failed."""
+        """Send a call with the present values of its inputs; end it if one of them has failed."""
         found: list[bytes | tuple[str, int, int]] = []
         for name, task in self.inputs[node]:
             value = self.outcomes.get((name, task), b"")

@@ -40,7 +40,7 @@ class GraphWorld(BrokerWorld):
         return self.do(events.TasksArrived(CLIENT, job, first, calls, inputs=True))
 
     def run(self, effects, job, ends=lambda order: {}):
-        """Report the tasks of a job until other tasks begin; return what came last."""
+        """Report the tasks of a job until other tasks begin; return the newest assignments."""
         while (begun := orders(effects)) and begun[0].job == job:
             effects = self.report(begun[0], **ends(begun[0]))
         return effects

@@ -1,4 +1,4 @@
-"""How long a task of a function takes: what teaches it, and what does not."""
+"""The duration of a function's tasks: events that teach it, and events that do not."""
 
 from support.pure.town import CHEAP, UTC_S, Town, spec
 

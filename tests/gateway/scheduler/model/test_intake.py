@@ -1,4 +1,4 @@
-"""What peers may say of themselves."""
+"""The bounds of peers' descriptions of themselves."""
 
 from dataclasses import replace
 

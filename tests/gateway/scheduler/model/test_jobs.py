@@ -1,4 +1,4 @@
-"""A job's queue: what is taken out of it, and what is left."""
+"""A job's queue: the tasks taken out of it, and those left."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What each client has unfinished, and when that is too much."""
+"""The unfinished tasks of each client, and their limit."""
 
 import pytest
 from support.pure.town import spec

@@ -1,4 +1,4 @@
-"""A broker whose users are entitled to some of it: who gets how much, and who is told what."""
+"""A broker whose users are entitled to some of it: the share of each, and the texts for each."""
 
 from collections import Counter
 from dataclasses import replace
@@ -383,7 +383,7 @@ steps = st.lists(
 @settings(max_examples=60)
 @given(steps, st.sampled_from((None, 0.001, 5.0)))
 def test_limits_hold_whatever_is_given_and_comes_back(drawn, task_s):
-    """What was given fits a rule that held then; all counts are those of what is out."""
+    """Given tasks fit a rule that held then; all counts are those of outstanding tasks."""
     world = World(*RULES, slots=(2, 3), slow=(2,), windows=(NIGHT,))
     if task_s:
         world.learn(task_s)

@@ -1,4 +1,4 @@
-"""Slots shared out by the broker: what is held and charged, who is served, what stays as it was."""
+"""Slots shared out by the broker: holds and charges, the order of service, and unchanged cases."""
 
 from collections import Counter, deque
 from dataclasses import replace
@@ -46,7 +46,7 @@ def spec(project="a", **changes):
 
 
 class Grid:
-    """A broker and workers that run what they are given, task by task, in virtual time."""
+    """A broker and workers that run their assignments, task by task, in virtual time."""
 
     def __init__(self, rules, *slots, task_s):
         self.broker = Broker({"p": PRICE}, limits=ClientLimits(10**9, 1 << 50))
@@ -128,7 +128,7 @@ def leaf(grid, project):
 
 
 def test_the_first_burst_is_shared_out_before_anything_is_known():
-    """Hundreds of idle slots, nobody knows how long anything takes, and one comes first."""
+    """Hundreds of idle slots, all durations are unknown, and one user comes first."""
     grid = Grid(shares(("a", 3), ("b", 1)), task_s=lambda _: 3600.0)
     grid.submit("a", 1000)
     grid.submit("b", 1000)

@@ -75,7 +75,7 @@ def reserved_pool(*reserved, then=()):
 
 
 def test_who_has_slots_reserved_has_them_no_longer_than_that():
-    """What ordinary work of the same people may have is another matter."""
+    """The share of ordinary work of the same people is another matter."""
     ann, bobs = Owner("ann"), seats("r3", "bob", 4, NOON + 7200)
     pool = reserved_pool(
         seats("r1", "ann", 1, NOON + 3600), seats("r2", "ann", 3, NOON + 3600), then=(bobs,)

@@ -1,4 +1,4 @@
-"""The broker with budgets: who may begin, what is held, spent and ended; in any interleaving."""
+"""The broker with budgets: admission, holds, spending and ends; in any interleaving."""
 
 from collections import Counter
 from dataclasses import replace
@@ -53,7 +53,7 @@ def spec(**changes):
 
 
 class World:
-    """A broker with budgets, a client and a worker; what it writes and tells is kept."""
+    """A broker with budgets, a client and a worker; its writes and messages are kept."""
 
     def __init__(self, *budgets, slots=4, credit=None, tariffs=None):
         self.now_s = NOON_S
@@ -132,7 +132,7 @@ class World:
 
 
 def rest_of(order, done):
-    """What is left of an order when so many of its tasks are done."""
+    """The rest of an order when so many of its tasks are done."""
     return messages.Assign(
         order.assignment, order.job, order.function, order.first + done, order.arguments[done:],
         order.timeout_s, order.prints,
@@ -684,7 +684,7 @@ LIMIT_S = 4.0
 class Spending(RuleBasedStateMachine):
     """Users and another site on one grid: reports, losses, recalls, cancels, midnights, restarts.
 
-    Every task has a time limit, and none takes longer than that and what stopping it takes.
+    Every task has a time limit, and none takes longer than that and the time of stopping it.
     """
 
     @initialize(running=st.sampled_from(Running), waiting=st.sampled_from(Waiting))
@@ -700,7 +700,7 @@ class Spending(RuleBasedStateMachine):
         self.live()
 
     def live(self):
-        """A life of the gateway: what is known is what is in the books."""
+        """A life of the gateway: it knows the content of the books alone."""
         self.world = World(*self.budgets, slots=0, credit={"paris": ((CREDIT * UNIT, "USD"),)})
         self.world.now_s = self.now_s
         self.world.books = self.books
@@ -755,9 +755,9 @@ class Spending(RuleBasedStateMachine):
 
     @rule(tasks=st.integers(1, 12), is_late=st.booleans())
     def rush(self, tasks, is_late):
-        """Everybody submits at once, there are slots for all, and every task takes all it may.
+        """All submit at once, there are slots for all, and every task takes as long as it may.
 
-        Late: what runs ends in the next day.
+        Late: running tasks end in the next day.
         """
         self.join(20)
         self.submit(tasks, "ann", 0)

@@ -1,4 +1,4 @@
-"""How reports end tasks: what is sound, what is told and counted, what runs again, and how."""
+"""Reports that end tasks: their validity, the messages and counts, the repeats, and how."""
 
 import pytest
 from support.pure.broker import (

@@ -1,4 +1,4 @@
-"""What is said to who opens a job of an id that was used before."""
+"""The answer to a client that opens a job of an id that was used before."""
 
 import pytest
 from support.pure.town import spec

@@ -1,4 +1,4 @@
-"""What becomes of the tasks of lost workers: tried again, given up, booked, charged."""
+"""The tasks of lost workers: tried again, given up, booked, charged."""
 
 from dataclasses import replace
 from math import inf
@@ -28,7 +28,7 @@ PRICE_NS = 1_000  # nanoseconds of a slot for a nano-unit, by the pool of window
 
 
 class Grid(WindowsWorld):
-    """Workers that come, say what has begun, and are lost."""
+    """Workers that come, report begun tasks, and are lost."""
 
     def __init__(self, losses_max=5):
         super().__init__(slots=())
@@ -89,7 +89,7 @@ class Grid(WindowsWorld):
         return [each for each in found if isinstance(each, kind)]
 
     def failures(self):
-        """What tasks have failed of, by number."""
+        """The failures of tasks, by number."""
         told = self.told(messages.Results)
         found = {
             each.first + at: (kind, text) for each in told for at, kind, text, _ in each.failures
@@ -363,7 +363,7 @@ def test_a_job_is_filed_by_the_task_that_was_brought_forward():
 
 
 def test_a_worker_that_flaps_fails_nobodys_tasks():
-    """64 slots that come, take what they get, say that it has begun, and go; again and again."""
+    """64 slots that come, take tasks, report that they have begun, and go; again and again."""
     grid = Grid()
     honest = grid.join("honest", slots=2)
     grid.submit("j", 40)
@@ -602,7 +602,7 @@ def come_back(grid, **terms):
 
 
 def next_life(grid, is_detached):
-    """The same site after a restart, by what is in its books."""
+    """The same site after a restart, by the content of its books."""
     disk, after = Disk(), Grid()
     disk.commit([e.record for e in grid.effects if isinstance(e, Write)], durable=True)
     store = MemoryStore(disk)
@@ -664,7 +664,7 @@ def test_a_task_that_ends_its_workers_pays_each_run_whoever_was_gone_meanwhile(w
 
 
 def test_how_long_a_job_ran_for_nothing_is_known_after_a_restart():
-    """What may run again for nothing is bounded by what was paid, in all lives of a site."""
+    """Repeats for free are bounded by the paid time, in all lives of a site."""
     grid = Grid()
     worker = grid.join()
     grid.submit("j", 1)
@@ -680,7 +680,7 @@ def test_how_long_a_job_ran_for_nothing_is_known_after_a_restart():
 
 
 def test_time_that_a_wasted_run_had_paid_does_not_pay_for_repetitions_once_more():
-    """Of twelve seconds six were paid: what has to run again does so for 18 seconds, and one."""
+    """Of twelve seconds six were paid: repeats run for 18 seconds, and one."""
     grid = Grid()
     worker = grid.join()
     grid.submit("j", 2, retries=1)
@@ -735,7 +735,7 @@ def test_a_try_that_fails_uses_up_what_a_wasted_run_has_paid():
 
 
 def test_what_was_lost_beside_others_work_is_paid_once():
-    """Nobody can tell which of them has kept its result, and ended the worker."""
+    """It is unknown which of them has kept its result, and ended the worker."""
     grid = Grid()
     worker = grid.join(slots=2)
     grid.submit("j", 1)
@@ -1125,7 +1125,7 @@ def test_what_a_seller_is_owed_is_delivered_when_its_buyer_stops_the_task(when):
 
 
 def test_a_stopped_task_is_not_delivered_with_what_it_owes():
-    """Its buyer does not pay for stopped runs; what the earlier run cost is lost."""
+    """Its buyer does not pay for stopped runs; the cost of the earlier run is lost."""
     grid = Grid()
     grid.submit("paris:c.1", 1, site="paris")
     worker = grid.join()

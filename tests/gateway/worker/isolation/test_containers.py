@@ -497,7 +497,7 @@ def test_who_can_not_hold_containers_says_so_and_runs_none_where_he_must(tmp_pat
 
 
 def test_a_slot_finds_its_socket_whatever_our_umask_is(tmp_path, monkeypatch):
-    """As nobody in its container; user data of EC2 sets 077."""
+    """A slot runs as `nobody` in its container; user data of EC2 sets 077."""
     (tmp_path / "podman").write_text("#!/bin/sh\n")
     (tmp_path / "podman").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

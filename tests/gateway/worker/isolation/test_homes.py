@@ -1,4 +1,4 @@
-"""Which slots run in what, and who moves: the task book's decisions, by tables and at random."""
+"""Environments of slots, and slots that move: the task book's choices, by tables and at random."""
 
 import pytest
 from hypothesis import given
@@ -38,7 +38,7 @@ class Harness:
         self.task_book._durations.learn(function, 1000, round(task_s * 1000 * 1e9))
 
     def feed(self, busy_s=None):
-        """Feed, and say who moves; they end and begin anew at once."""
+        """Feed, and return the slots that move; they end and begin anew at once."""
         given = list(self.task_book.feed())
         for slot, bundle in given:
             assert self.task_book.home_of(bundle.piece.terms) == slot.home

@@ -1,4 +1,4 @@
-"""What a worker finds on its host, and what it says of what is missing."""
+"""A worker's findings on its host, and its texts about missing parts."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Tasks that mean harm to their worker: what they do ends their own slot at most."""
+"""Hostile tasks: their actions end their own slot at most."""
 
 import os
 import struct
@@ -258,7 +258,7 @@ def test_a_slot_that_says_it_is_through_with_what_it_has_not_begun_is_ended(gate
 
 
 def writes_its_cells(started, since_ns):
-    """What does not name itself stays as it is."""
+    """Cells without an argument stay as they are."""
     frame = sys._getframe()
     while frame is not None:
         slot = frame.f_locals.get("self")

@@ -1,4 +1,4 @@
-"""Who other sites' work is to the kernel: neither what own users' slots run as, nor each other."""
+"""The kernel's users for other sites' work: neither those of own users' slots, nor each other."""
 
 import os
 import pwd

@@ -1,4 +1,4 @@
-"""What /proc says of other people's processes is never the end of an agent."""
+"""No entry of /proc about other people's processes ever ends an agent."""
 
 import os
 import select

@@ -200,7 +200,7 @@ def test_tasks_run_with_their_packages_and_ours_without(gateway, start_agent, ru
 
 
 def test_what_was_taken_away_is_made_anew(gateway, start_agent, rules):
-    """By another agent of this host, say, as not used for long: nobody is the worse for it."""
+    """By another agent of this host, say, as not used for long: no task suffers from it."""
     start_agent(gateway, 1, "--environments", rules.to_json())
     worker = gateway.worker()
     work = gateway.work(worker, with_packages(version, "gridfed_probe==1.0"), [()])

@@ -1,4 +1,4 @@
-"""Work of other sites in bubblewrap: what it sees, what it can't do, and that it ends."""
+"""Work of other sites in bubblewrap: its view, its limits, and its end."""
 
 import contextlib
 import os
@@ -79,7 +79,7 @@ def test_others_work_sees_nothing_of_this_host(gateway, shut, tmp_path):
 
 
 def attack():
-    """What may be had by somebody who tries; nothing of it changes this host if it can be had."""
+    """The gains of an attacker; none of them changes this host if it can be had."""
     import ctypes
 
     had = []

@@ -1,4 +1,4 @@
-"""What other processes of the same user see of an agent's token."""
+"""The view of an agent's token from other processes of the same user."""
 
 import os
 import subprocess
@@ -39,7 +39,7 @@ for name in ("environ", "mem"):
 
 @pytest.fixture
 def look():
-    """What a task of the same user finds of an agent that has done so much."""
+    """The findings of a task of the same user about an agent that has done so much."""
     if os.getuid() != 0:
         pytest.skip("only root can start processes of another user")
 

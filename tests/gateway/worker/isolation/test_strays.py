@@ -1,4 +1,4 @@
-"""Whose something is that outlives a process."""
+"""The owner of things that outlive a process."""
 
 import os
 from types import SimpleNamespace

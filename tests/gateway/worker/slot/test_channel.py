@@ -67,7 +67,7 @@ def test_the_slots_end_says_when_the_agent_is_gone():
     ],
 )
 def test_a_slot_can_only_say_that_a_task_failed(kind, is_good):
-    """Whoever reaches its end could else say that he was stopped, and pay nothing."""
+    """A task that reaches its end could else say that it was stopped, and pay nothing."""
     assert is_part([[b""], [[0, kind, "", b""]], [], 1, 2, 3, True]) == is_good
 
 

@@ -1,4 +1,4 @@
-"""What a slot was lent (gateway.worker.slot.lent_objects)."""
+"""The objects lent to a slot (gateway.worker.slot.lent_objects)."""
 
 from gateway.worker.slot import lent_objects
 from gateway.worker.slot.lent_objects import LentObjects

@@ -1,4 +1,4 @@
-"""What a slot's tasks are charged: its word, within what the agent has seen pass."""
+"""The charge of a slot's tasks: its word, within the time that the agent has seen pass."""
 
 import pytest
 from hypothesis import given
@@ -131,7 +131,7 @@ def test_what_a_report_without_tasks_leaves_open_is_charged_with_the_next():
 
 @pytest.mark.parametrize("late_ns", [1 * MS, 40 * MS, 150 * MS])
 def test_reports_that_are_read_late_by_turns_cost_no_more(late_ns):
-    """The slot goes on meanwhile: what one report seems to take more, the next takes less."""
+    """The slot goes on meanwhile: time that one report seems to take more, the next takes less."""
     clock = Clock()
     clock.hand()
     charged_ns = 0

@@ -71,7 +71,7 @@ def test_nothing_is_kept_unless_asked_for(prints):
 
 
 class Agent:
-    """Takes what a slot sends while its task runs."""
+    """Takes a slot's messages while its task runs."""
 
     def __init__(self):
         self.rows = []
