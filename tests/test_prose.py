@@ -17,6 +17,7 @@ WORDS = re.compile(
     re.IGNORECASE,
 )
 SHARE_MAX = 0.005
+PACKAGES = ("federation", "gateway", "policies", "simulations", "tests", "benchmarks", "examples")
 # The packages whose error messages, log lines, help texts and table heads are held as well.
 SPOKEN = (
     *("alerts", "api", "base", "carbon", "cli", "command.py", "config", "peering", "reservations"),
@@ -59,7 +60,7 @@ def words_of(text: str) -> list[str]:
     return re.findall(r"[A-Za-z']+", text)
 
 
-@pytest.mark.parametrize("package", ["federation", "gateway", "policies", "simulations"])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_docstrings_name_their_subjects(package):
     texts = list(docstrings(package))
     words = sum(len(words_of(text)) for text in texts)
