@@ -10,7 +10,7 @@ from typing import Final
 from federation.errors import GridError
 
 GATEWAY_VARIABLE: Final = "GRIDFED_GATEWAY"
-USUAL_ORIGIN: Final = "the default"  # of an address that nobody named
+USUAL_ORIGIN: Final = "the default"  # of an unnamed address
 SECRET_VARIABLE: Final = "GRIDFED_SECRET"  # noqa: S105 - likewise
 TOKEN_VARIABLE: Final = "GRIDFED_TOKEN"  # noqa: S105 - the name of a variable, not a secret
 SCHEMES: Final = ("tcp://", "tls+tcp://", "ipc://")

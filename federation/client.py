@@ -75,7 +75,7 @@ EXPLAINED: Final = (
 _Where = ConnectionSettings
 
 
-# An argument of a call: the value, or what stands for it.
+# An argument of a call: the value, or its replacement.
 Given: TypeAlias = A | ObjectRef[A] | TaskFuture[A]
 
 

@@ -344,7 +344,7 @@ def _goes_by_value(module: str) -> bool:
 _KEPT: Final = frozenset({types.FunctionType, types.BuiltinFunctionType, type})
 _Known: TypeAlias = tuple[_Captured | _Reference, SealedFunction]
 _sealed: weakref.WeakKeyDictionary[Any, _Known] = weakref.WeakKeyDictionary()
-# The function that was sealed last, and what is known of it: most calls are of the same one.
+# The function that was sealed last, and its known facts: most calls are of the same one.
 _last: tuple[Callable[[], Any], _Known] | None = None
 
 
@@ -488,7 +488,7 @@ def _dump_call(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> byte
     try:
         return _dump(call)
     except (ObjectLost, ObjectRefused):
-        raise  # of a reference: it says what to do
+        raise  # of a reference: it names the remedy
     except Exception as error:
         named = [(f"argument {at}", value) for at, value in enumerate(args)]
         named += [(f"argument {name!r}", value) for name, value in kwargs.items()]
@@ -505,7 +505,7 @@ def _dump_call(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> byte
 def _is_picklable(value: Any) -> bool:
     try:
         _dump(value)
-    except Exception:  # noqa: BLE001 - foreign __reduce__ methods raise what they like
+    except Exception:  # noqa: BLE001 - foreign __reduce__ methods raise any exception
         return False
     return True
 

@@ -36,7 +36,7 @@ def _seed(rows: Rows, function: Any) -> Any:
 def _by_value(function: types.FunctionType) -> bytes:
     code = function.__code__.replace(co_filename="<gridfed>")
     free = types.FunctionType(code, {"__builtins__": builtins, "__name__": "__main__"})
-    free.__module__ = "__main__"  # cloudpickle takes by value what is defined there
+    free.__module__ = "__main__"  # cloudpickle takes definitions from there by value
     body: bytes = cloudpickle.dumps(free, protocol=5)
     return body
 

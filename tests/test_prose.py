@@ -1,4 +1,4 @@
-"""Docstrings and texts for users are in plain English: a sentence names its subject.
+"""Docstrings, comments and texts for users are in plain English: a sentence names its subject.
 
 Words such as "who", "what" and "somebody" in place of a noun are the mark of prose that its readers
 have to solve. Some are right ("whose", "what" in a question), so a small share is allowed.
@@ -6,6 +6,7 @@ have to solve. Some are right ("whose", "what" in a question), so a small share 
 
 import ast
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,6 +57,14 @@ def texts_of(path: Path) -> Iterator[str]:
             yield text
 
 
+def comments(path: Path) -> Iterator[str]:
+    """Yield the comments of a module, each line of a longer one by itself."""
+    with path.open() as file:
+        for token in tokenize.generate_tokens(file.readline):
+            if token.type == tokenize.COMMENT:
+                yield token.string
+
+
 def words_of(text: str) -> list[str]:
     return re.findall(r"[A-Za-z']+", text)
 
@@ -67,6 +76,15 @@ def test_docstrings_name_their_subjects(package):
     vague = sum(len(WORDS.findall(text)) for text in texts)
     assert words > 1_000
     assert vague <= SHARE_MAX * words, f"{vague} of {words}"
+
+
+@pytest.mark.parametrize("package", ["federation", "gateway", "policies", "simulations"])
+def test_comments_name_their_subjects(package):
+    texts = [text for path in (ROOT / package).rglob("*.py") for text in comments(path)]
+    words = sum(len(words_of(text)) for text in texts)
+    vague = [text for text in texts for _ in WORDS.findall(text)]
+    assert words > 1_000
+    assert len(vague) <= SHARE_MAX * words, f"{len(vague)} of {words}: {vague}"
 
 
 @pytest.mark.parametrize(

@@ -340,7 +340,7 @@ class ClientEngine:
             return
         sites, trusted = [*message.sites, *self.strangers], self.holder.trusted_sites
         outcomes = screen(message.values, message.failures, sites, trusted)
-        if stream.opening.prints:  # otherwise nobody asked for them
+        if stream.opening.prints:  # otherwise output was not asked for
             printed = joined(message.prints, message.streams)
             self._leading.printed += [(row[1], stream_of(row)) for row in printed]
         if message.left and not message.sites:

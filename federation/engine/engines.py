@@ -83,7 +83,7 @@ class ClientEngines:
             return engine
         try:
             there = self.connect()
-        except GridError:  # it answers, and lets nobody in
+        except GridError:  # it answers, and refuses access
             return engine
         engine.close()
         return there

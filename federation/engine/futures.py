@@ -68,7 +68,7 @@ class TaskFuture(concurrent.futures.Future[T]):
         task: its number in that job.
     """
 
-    _end_text = ""  # of a cancelled task: by whom
+    _end_text = ""  # of a cancelled task: the user who did it
 
     def __init__(self, engine: FutureEngine, stream: Stream) -> None:
         # Replaces Future.__init__, which makes a lock for every future, at half the cost of a

@@ -11,7 +11,7 @@ from federation.ranges import RangeSet
 from federation.words import clean
 
 ANSWER_S: Final = 2.0  # the longest wait for an answer about a call
-LOOK_S: Final = 0.5  # the longest age of what is known to run
+LOOK_S: Final = 0.5  # the longest age of the facts about running tasks
 # A task that waits so long for calls of its own client says why: it keeps a slot meanwhile, and if
 # all slots do so none of these calls ever begins.
 NESTED_S: Final = 10.0

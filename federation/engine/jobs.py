@@ -94,7 +94,7 @@ class JobHandle:
         prints: bool = True,
         shown: RangeSet | None = None,
     ) -> None:
-        self._prints = prints  # if False, nobody asked for output: show none
+        self._prints = prints  # if False, output was not asked for: show none
         # Tasks whose output was shown: reading results again does not repeat it.
         self._shown = RangeSet() if shown is None else shown
         self._reach = reach

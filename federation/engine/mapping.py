@@ -115,7 +115,7 @@ class MapResults(Generic[T]):
         try:
             self._feed()
         except BaseException as error:
-            # Nobody will read it, and it was not left unread on purpose.
+            # It will not be read, and it was not left unread on purpose.
             self._is_read, self._is_interrupted = True, isinstance(error, KeyboardInterrupt)
             traceback.clear_frames(error.__traceback__)
             raise
@@ -447,7 +447,7 @@ class Feeder:
         """Feed a bundle for an unread map; return False if there is none, or it can't be sent."""
         try:
             return self.next_bundle() is not None
-        except Exception as error:  # noqa: BLE001 - inputs raise what they like
+        except Exception as error:  # noqa: BLE001 - inputs raise any exception
             if self._engine.shut and not self.is_closing:
                 return False  # just now: the thread that closes the client continues
             self._ended = True

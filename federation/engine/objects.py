@@ -339,7 +339,7 @@ class ClientObjects:
         self._engine = engine
         self._let_go = let_go
         self._line = HostLine(engine)
-        self._late_line = HostLine(engine, late=True)  # results do not wait for what is put
+        self._late_line = HostLine(engine, late=True)  # results do not wait for puts
         self._leases: weakref.WeakValueDictionary[tuple[str, bytes], ObjectLease] = (
             weakref.WeakValueDictionary()
         )

@@ -184,7 +184,7 @@ class SiteAdvert:
     pools: tuple[PoolAdvert, ...]
     audience: str = ""  # the only site that may read it, and does not pass it on; empty: all
     doors: tuple[str, ...] = ()  # addresses for users of other sites that lose their own gateway
-    # Changes when the site learns of another seller: what it could place nowhere, it may place now.
+    # Changes when the site learns of another seller: work without a place may have one now.
     sellers: int = 0
 
     @property

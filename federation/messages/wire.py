@@ -218,7 +218,7 @@ CHECKS: dict[str, Callable[[object], bool]] = {
     "Anything": _is_anything,
 }
 
-# What may be wrong with a field that looks right.
+# Faults of a field that looks right.
 _HINTS = {
     "Text": ": text must not contain NUL",
     "Texts": ": text must not contain NUL",

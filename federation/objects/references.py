@@ -130,7 +130,7 @@ def objects_of(calls: Iterable[bytes]) -> list[bytes]:
         try:
             found.update(dict.fromkeys(references_of(call)))
         except ProtocolError:
-            continue  # the slot reports what is wrong with it
+            continue  # the slot reports the error
     return list(found)
 
 

@@ -77,7 +77,7 @@ class Segment:
         try:
             fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _SEALS)
         except PermissionError:
-            pass  # it is sealed already: `adopt` checks with what
+            pass  # it is sealed already: `adopt` checks the seals
         except OSError as error:
             raise SegmentError(f"it is still being written to: {error}") from None
         self.is_sealed = True

@@ -33,8 +33,8 @@ from federation.sessions.session import DIALLER_WINDOW, Session
 from federation.users import check_user
 
 NONCE_BYTES: Final = 16
-# The most that a dialler accepts in one message, whatever the other side announces: the highest
-# value that a gateway can be set to.
+# The most that a dialler accepts in one message, regardless of the other side's announcement: the
+# highest value that a gateway can be set to.
 MESSAGE_BYTES_MAX: Final = 1 << 31
 HANDSHAKE_BYTES_MAX: Final = 1 << 16
 NAME_CHARS_MAX: Final = 200

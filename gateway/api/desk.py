@@ -124,7 +124,7 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
 }
 
 
-# Orders that are logged, with who gave them and the result. Those about trust are logged by
+# Logged orders, with their author and the result. Those about trust are logged by
 # gateway.peering.peers, except for refused ones; cancels by gateway.scheduler.tasks.withdrawals.
 LOGGED: Final = frozenset(
     {

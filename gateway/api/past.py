@@ -68,7 +68,7 @@ def explain_past(
         "state": job.state,
         "text": text,
         "past": rows,
-        # What older clients print of any explanation.
+        # The text that older clients print of any explanation.
         **{key: [] for key in ("shares", "candidates", "refused")},
         "contracts": [asdict(each) for each in contracts],
     }

@@ -10,7 +10,7 @@ from gateway.config.site import SiteConfig
 from policies.calendar.hours import Hours
 from policies.calendar.validity import During
 
-SOON_S: Final = 30 * 86_400.0  # what expires within this time is told
+SOON_S: Final = 30 * 86_400.0  # an expiry within this time is told
 _WINDOW_S: Final = 14 * 86_400.0  # a window
 
 

@@ -18,7 +18,7 @@ from gateway.config.site import SiteConfig
 from gateway.ledger.db.database import check_url
 from gateway.ledger.db.errors import StoreError
 
-# Nobody can make a folder there, but root is told that it may.
+# No user can make a folder there, but root is told that it may.
 _OF_THE_KERNEL: Final = (("/", "proc"), ("/", "sys"))
 
 

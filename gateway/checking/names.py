@@ -170,7 +170,7 @@ def _odd(name: str, subject: str, place: Place, findings: FindingList) -> None:
     findings.warn("odd-jurisdiction", subject, text, place)
 
 
-# --- who is named --------------------------------------------------------------------------------
+# --- named parties --------------------------------------------------------------------------------
 
 
 def _mentions(config: SiteConfig) -> Iterator[Mention]:

@@ -38,7 +38,7 @@ _RARE: Final = re.compile(r"named nowhere else|is in no group")
 # Tables of a pool of any kind; the others belong to its kind.
 _OF_ANY_KIND: Final = frozenset({"tags", "carbon", "tariff", "environments", "scale"})
 _SOMEBODY: Final = "?"
-# What a wrong value is read as, where without one its table could not be read.
+# The value that replaces a wrong one, where without one its table could not be read.
 _SIZE: Final = "1 slot-h"  # of a budget: without a currency, which other tables would need
 _OF_A_SIZE: Final = re.compile(r"\[\[budget\]\].*?: (amount|slice)(?:: | is '| must )")
 _OF_A_CLAIM: Final = re.compile(r"\bclaims\[([0-9]+)\](?:\.(\w+)|: unknown key '([^']+)')?")

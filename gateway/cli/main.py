@@ -71,7 +71,7 @@ _SECTIONS: Final = {
         *("settle", "payments", "audit", "db"),
     ),
 }
-# What people of other systems type, and what it is here.
+# Commands of other systems, and their names here.
 _HABITS: Final = {
     "undrain": "gridfed drain --resume WORKER",
     "resume": "gridfed release JOB` (a job) or `gridfed drain --resume WORKER",

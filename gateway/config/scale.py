@@ -54,7 +54,7 @@ KEYS: Final = frozenset(
 )
 # Keys of the pilots and of the way to them; the gateway reads them at its start alone.
 OF_PILOTS: Final = frozenset({"start", "dial", "dial_for", "python", "token_file", "ca_file"})
-OF_RULES: Final = KEYS - OF_PILOTS  # what an owner changes while the site runs
+OF_RULES: Final = KEYS - OF_PILOTS  # settings that an owner changes while the site runs
 _LENGTHS: Final[Mapping[str, tuple[str, str]]] = {
     "start": ("1s", "1h"),
     "idle": ("0s", "1d"),

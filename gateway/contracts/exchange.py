@@ -338,7 +338,7 @@ class Exchange:
         elif before is not None and before.sellers != advert.sellers:
             self.purchases.site_backoff.sellers_changed(advert.site, utc_s)
         if _pools(advert) - (_pools(before) if before is not None else set()):
-            self._sellers += 1  # only of what it sells itself: two relays would go on for ever
+            self._sellers += 1  # only of its own sales: two relays would go on for ever
         return True
 
     # --- placement -----------------------------------------------------------------------------

@@ -32,7 +32,7 @@ class Installed:
 
     def read(self, kind: GridKind | DelegatingKind, table: dict[str, Any]) -> Any:
         """What a pool has of its table: settings, or the table itself for an engine's process."""
-        settings = read_settings(kind, dict(table))  # its own: it may be anybody's code
+        settings = read_settings(kind, dict(table))  # its own: any author may have written it
         return Delegated(kind, table) if isinstance(kind, DelegatingKind) else settings
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from federation.clocks import UtcS
 
-PIECE_BYTES: Final = 64  # what a piece counts for a job and the site, beside its text
+PIECE_BYTES: Final = 64  # a piece's count for a job and the site, beside its text
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class HeldObject:
     jobs: set[str] = field(default_factory=set)
     # By job, how many of its results it is that have not been sent to its client.
     results: Counter[str] = field(default_factory=Counter)
-    # By the user who gave it, and the name: when it ends.
+    # By the user that gave it, and the name: when it ends.
     names: dict[tuple[str, str], UtcS] = field(default_factory=dict)
     waits_until_s: UtcS | None = None  # for the clients of a gateway that was lost
     holders: Counter[str] = field(default_factory=Counter)  # by user, the holders that are theirs

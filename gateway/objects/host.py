@@ -225,7 +225,7 @@ class ObjectHost:
         self._ended.add(holder, _mono_s())
         for pipe, ticket in list(self._tickets.items()):
             if ticket.role == CLIENT and ticket.holder == holder:
-                del self._tickets[pipe]  # what it is putting now is not kept
+                del self._tickets[pipe]  # the current put is not kept
                 pipe.close()
 
     async def _accept(self) -> None:

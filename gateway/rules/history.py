@@ -56,7 +56,7 @@ class RuleKey(NamedTuple):
         return f"{self.kind}{named}" + (f" of {self.pool}" if self.pool else "")
 
 
-Content = Any  # of a rule: what JSON and TOML can both write
+Content = Any  # of a rule: types of both JSON and TOML
 Rules = Mapping[RuleKey, Content]
 
 

@@ -8,7 +8,7 @@ from federation.clocks import MonoS
 from federation.words import clean, duration_text
 from gateway.sessions.token_bucket import RateLimitedLines
 
-REFUSED_PER_S: Final = 5.0  # lines about refused orders: anybody can make them
+REFUSED_PER_S: Final = 5.0  # lines about refused orders: any user can cause them
 TEXT_CHARS_MAX: Final = 1_000
 REPEATS_S: Final = 5.0  # orders about one job by one party within it share a line
 REPEATED_MAX: Final = 10_000  # jobs of which orders are awaited; more have a line each

@@ -100,7 +100,7 @@ class Broker:
         keeps_output: whether output of the tasks of this site's jobs is kept.
     """
 
-    def __init__(  # noqa: PLR0913 - what it knows at its birth, each by its name
+    def __init__(  # noqa: PLR0913 - its parts at its birth, each by its name
         self,
         tariffs: Mapping[str, Tariff],
         offers: Mapping[str, CapacityOffer] | None = None,

@@ -628,7 +628,7 @@ class Reconciler(MessageHandler[[bytes], None], receiver=Receiver.BOOKS):
         # Keep only periods with deliveries: else a buyer could fill our disk with empty
         # comparisons.
         if tally.sums and window.is_period(self._day_ms):
-            # Before the answer is sent: else a power cut could lose part of what we agreed to.
+            # Before the answer is sent: else a power cut could lose part of our agreement.
             found = _Found(tally, state, details, ours.envelope, envelope)
             await self._keep("sell", buyer, window, found)
         self._context.post.carry(buyer, PeerSide.BUYER, ours)

@@ -166,7 +166,7 @@ class BookPermits:
         self, site: str, origin: str, pool: str, project: str, slots: int, price: Tariff
     ) -> str:
         """See Permits. The hourly cost of all these slots counts as open."""
-        if self._older.why_not(site):  # what our books lack is no business of the other site
+        if self._older.why_not(site):  # gaps in our books are no business of the other site
             return f"{site} has newer books: nothing more is sold to it until the books agree"
         request = PermissionRequest(
             Verb.SEND,

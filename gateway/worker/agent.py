@@ -330,7 +330,7 @@ class Agent:
             return False
         wall_ns = slot.meter.charge(wall_ns, len(values), moment)
         if slot.bundles and slot.bundles[0].piece.terms.logs:
-            process.take_output()  # what its processes wrote until now is of these tasks
+            process.take_output()  # its processes' output until now is of these tasks
         found = self._task_book.report(slot, number, len(values), wall_ns)
         if found is None:
             process.distrust()

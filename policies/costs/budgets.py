@@ -30,7 +30,7 @@ from policies.calendar.periods import UTC_ZONE, Period, PeriodLength, period_at
 from policies.parties import Owner, Party, PartyKind
 from policies.tariffs import Tariff
 
-SLOT_TIME: Final = "slot-s"  # the unit of a quota: slot time, whatever it costs
+SLOT_TIME: Final = "slot-s"  # the unit of a quota: slot time, at any cost
 # A task that is stopped at its time limit may have run longer by this much.
 KILL_S: Final = 1.0
 # For a task without a time limit, the hold is this many times the average task; for a function that

@@ -144,9 +144,9 @@ class Stream:
         self.total = 0  # calls made so far
         self.closed = False
         self.rejection: Ended | None = None
-        self.running: tuple[float, RangeSet] | None = None  # what ran, and when that was asked
+        self.running: tuple[float, RangeSet] | None = None  # running tasks, and when that was asked
         self.home = ""  # the address of the gateway where it was opened last
-        self._hold: tuple[str, dict[str, Any]] | None = None  # which gateway said it last, and what
+        self._hold: tuple[str, dict[str, Any]] | None = None  # the last gateway's address, its text
         self._placed = Placed()  # of calls that ended while they were sent
         self.ended_here = RangeSet()  # calls that ended before they were sent: an input failed
         self.paused = False  # its objects are not held by the new session yet: nothing is sent

@@ -191,7 +191,7 @@ def running(job: Job) -> list[Range]:
 def stored_job(row: JobRow) -> dict[str, Any]:
     """Return a job that has ended, from the store."""
     tasks = row.done + row.failed + row.cancelled
-    # The books say "done" of a job that is closed, whatever the end of its tasks, and the first
+    # The books say "done" of every job that is closed, for any end of its tasks, and the first
     # error as its reason; people understand something else by it.
     has_failed = row.state == "done" and row.failed > 0
     view = {

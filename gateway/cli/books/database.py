@@ -153,7 +153,7 @@ def roll_up(config: SiteConfig, days: float | None, is_sure: bool, as_json: bool
     if days is None and not detail_days:
         raise click.UsageError("detail_days is 0, which keeps everything: give --days N")
     check_there(config.database_url)
-    if days is not None:  # a gateway does what is configured without a question
+    if days is not None:  # a gateway acts as configured without a question
         confirm(
             f"Roll up what is older than {days:g} days in {_shown(config)}?",
             lambda: [

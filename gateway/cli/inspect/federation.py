@@ -121,7 +121,7 @@ def deals(reach: DialOptions, as_json: bool) -> None:
     and payments see `gridfed report statement`.
     """
     found = ask(reach, "deals")
-    for row in found:  # an older gateway says what its database does
+    for row in found:  # an older gateway reports its database
         row["state"] = "settled" if row["state"] == "post" else row["state"]
     if as_json:
         show.as_json(found)

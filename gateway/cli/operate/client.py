@@ -179,7 +179,7 @@ def _token(token_file: str | None, *, is_asked: bool) -> str:
             raise click.UsageError(str(error)) from None
     if not is_asked:
         return ""
-    if not sys.stdin.isatty():  # getpass would warn, and show what is typed
+    if not sys.stdin.isatty():  # getpass would warn, and echo the input
         raise click.UsageError(
             "there is no terminal to ask for the token at: give --token-file FILE (/dev/stdin for "
             "a pipe), or --yes for none"

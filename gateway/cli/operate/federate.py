@@ -58,7 +58,7 @@ BARE: Final = (
 )
 
 
-# An order changes whom a site trusts: which site is meant does not depend on $GRIDFED_GATEWAY.
+# An order changes whom a site trusts: the site does not depend on $GRIDFED_GATEWAY.
 _GATEWAY_HELP: Final = (
     "Give the order to that gateway. [default: the site of --config, of $GRIDFED_CONFIG_DIR, or "
     "of ~/.config/gridfed]"

@@ -287,7 +287,8 @@ def _window_of(
     try:
         found = ask(reach, "rules", kind=RuleKind.WINDOW, pool=pool, **_at(at, reach))
     except GridError as error:
-        # What it lacks for the change is said before what it lacks for this question.
+        # A right that is missing for the change is said before one that is missing for this
+        # question.
         try:
             ask(reach, "change_rules", edits=[], dry_run=True)
         except GridError as of_change:
@@ -771,7 +772,7 @@ def _short(content: Any) -> str:
         else str(row)
         for row in rows
     )
-    is_cut = len(text) > _CONTENT_CHARS and sys.stdout.isatty()  # what is piped has room
+    is_cut = len(text) > _CONTENT_CHARS and sys.stdout.isatty()  # piped output has room
     return text[: _CONTENT_CHARS - 1] + "…" if is_cut else text
 
 

@@ -205,7 +205,7 @@ def _check_terms(purchase: Purchase, quote: deals.Quote) -> None:
         raise ProtocolError("the quote has a list price out of range")
     if not all(each == "" or _is_name(each) for each in (quote.tariff, quote.window)):
         raise ProtocolError("the quote has an invalid version of its price list")
-    # Reserved slots are of the class guaranteed, whatever class of work is asked about.
+    # Reserved slots are of the class guaranteed, for any class of work in the request.
     tariff = tariff_of(quote)
     is_reserved = bool(tariff.reservation) and tariff.price_class == "guaranteed"
     if tariff.price_class != purchase.price_class and not is_reserved:

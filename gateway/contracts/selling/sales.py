@@ -50,7 +50,7 @@ from gateway.scheduler.model.ports import PortKind
 BILL_ROWS_MAX: Final = 10_000
 QUOTES_MAX: Final = 1_000  # of one buyer that have not been taken up
 LAPSED: Final = "lapsed"
-# What a buyer that comes back is told of a contract under which nothing runs any more.
+# The answer to a buyer that comes back, for a contract with nothing left to run.
 _WHY_OVER: Final[dict[ContractEnd, str]] = {
     "lapsed": "the lease has expired",
     "ended": "the seller has ended it",

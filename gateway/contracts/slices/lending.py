@@ -65,7 +65,7 @@ class LentShare:
     life: int = 0
     number: int = 0
     heard_at_s: UtcS = UtcS(0.0)
-    missing: int = 0  # of what it wanted when it was last heard; not stored
+    missing: int = 0  # the unmet part of its last request; not stored
 
     @property
     def unspent(self) -> int:

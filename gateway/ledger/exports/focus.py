@@ -110,7 +110,7 @@ def _whose(site: str, charge: _Charge) -> dict[str, str | None]:
         "ChargeCategory": "Usage",
         "ChargeClass": "Correction" if is_of_another_period else None,
         "ChargeFrequency": "Usage-Based",
-        # Each hop is a sale: an account billed here bought from us, whichever site ran the work.
+        # Each hop is a sale: an account billed here bought from us, wherever the work ran.
         "InvoiceIssuerName": site,
         "ProviderName": site,
         "PublisherName": seller,

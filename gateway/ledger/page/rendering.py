@@ -54,7 +54,7 @@ def render(facts: PageFacts, budgets: Iterable[BudgetLeft] = ()) -> str:
             deals=costs.deals(facts),
             sections=list(_sections(facts, found)),
             left_out=found[CURRENCIES_MAX:],
-            style=Markup(style),  # noqa: S704 - ours; its digest is what the policy allows
+            style=Markup(style),  # noqa: S704 - ours; the policy allows its digest
             policy=f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; "
             "base-uri 'none'; form-action 'none'",
         )

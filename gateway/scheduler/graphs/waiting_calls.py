@@ -185,7 +185,7 @@ class WaitingCalls:
         try:
             return read_head(call).rows
         except ProtocolError:
-            return ()  # its slot says what is wrong with it
+            return ()  # its slot reports the error
 
     def _objection(self, job: Job, rows: Iterable[TaskRow]) -> str:
         """Why a call may not wait for these tasks; empty if it may."""
@@ -538,7 +538,7 @@ class WaitingCalls:
         self._readers.discard(job.id)
         self._graph.forget(job.id)
         if self._graph.has_consumers(job.id):
-            # Results of a detached job that nobody waited for when they came are being read.
+            # Results of a detached job that no call awaited when they came are being read.
             known = job.ended if job.spec.detached else None
             text = f"job {job.id} ended without a task that is an input of it"
             self._give_up(job.id, text, known)

@@ -35,7 +35,7 @@ class JobRegistry:
         shares: the fair shares of slots, if configured.
     """
 
-    def __init__(  # noqa: PLR0913 - what it knows at its birth, each by its name
+    def __init__(  # noqa: PLR0913 - its parts at its birth, each by its name
         self,
         jobs: dict[str, Job],
         accounts: Accounts,

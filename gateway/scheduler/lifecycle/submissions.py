@@ -45,7 +45,7 @@ class Submissions:
         refusals: remembers what is refused.
     """
 
-    def __init__(  # noqa: PLR0913 - what it knows at its birth, each by its name
+    def __init__(  # noqa: PLR0913 - its parts at its birth, each by its name
         self,
         *,
         registry: JobRegistry,

@@ -45,7 +45,7 @@ DONORS_MAX: Final = 16
 TAILS_MAX: Final = 16  # the last assignments of a donor that are examined
 HELD_BYTES_MAX: Final = 64 << 20  # above it a worker, or another site, gets no task ahead
 
-# What a worker does that takes no task, from the verb on; "they are" is made of it for several.
+# The state of a worker that takes no task, from the verb on; "they are" is made of it for several.
 DRAINS: Final = {
     Drainer.LOSSES: "is in back-off: lost with running tasks repeatedly",
     Drainer.OPERATOR: "is draining: ordered by an operator (`gridfed drain --list`)",

@@ -40,7 +40,7 @@ CRASHES_MAX: Final = 2
 # Failures that use up one of the job's retries.
 RETRIED: Final = frozenset({"error", "timeout", "memory"})
 # How often a task may be stopped for its cost, or to make room without an order of this gateway,
-# and go on without using up a retry: others say so, and nobody here can check it.
+# and go on without using up a retry: others say so, and it can't be checked here.
 STOPS_MAX: Final = 8
 
 

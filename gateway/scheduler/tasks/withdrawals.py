@@ -93,7 +93,7 @@ class Withdrawals:
             job.stops_started |= event.kill
         back, awaited = job.withdraw(ranges), set()
         if job.awaits_sellers:
-            back = []  # those that no seller holds end once all have said what they hold
+            back = []  # those that no seller holds end once all have named the ones they hold
         is_sold = job.spec.price is not None
         if is_sold and event.kill:
             back = self._end_owing(job, back)

@@ -332,7 +332,7 @@ class HostEnvironments:
         self._numbers += 1
         sockets = self._folder / f"sockets-{self._numbers}"
         sockets.mkdir()
-        sockets.chmod(0o755)  # the slot is another user, whatever our umask is
+        sockets.chmod(0o755)  # the slot is another user, under any umask of ours
         name = f"gridfed-{self._owner}-{self._numbers}"
         shape = containers.ContainerShape(
             name,

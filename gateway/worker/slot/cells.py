@@ -25,7 +25,7 @@ NO_LIMIT: Final = (1 << 62) - 1
 F_SEAL_FUTURE_WRITE: Final = 0x10  # not in Python's fcntl before 3.13
 # The slot writes STARTED and then reads LIMIT; the agent writes LIMIT, waits, and reads STARTED. A
 # processor delays a store for nanoseconds, so after this wait one of them has seen the other's
-# value, whatever the two were doing in between.
+# value, however the two interleave.
 SETTLE_S: Final = 0.002
 
 

@@ -67,8 +67,8 @@ class Meter:
         self._last = moment
         passed_ns, seen_ns = moment.now_ns - last.now_ns, moment.seen_ns - last.seen_ns
         self._earn(seen_ns // SHARE)
-        # An agent that stood still reads many reports at once: what the first of them leaves of the
-        # time that has passed is the others'.
+        # An agent that stood still reads many reports at once: the rest that the first of them
+        # leaves of the passed time is the others'.
         self._uncut_ns += seen_ns
         if self._uncut_ns >= GAP_NS:
             self._cut()

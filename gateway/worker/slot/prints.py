@@ -113,7 +113,7 @@ class Prints:
         self._number = number
         self._send = send
         self._soon = soon
-        self._is_due = False  # what was not sent is sent soon
+        self._is_due = False  # the rest is sent soon
         self._is_keeping = self._is_live = False
         self._lock = threading.RLock()
         self._kept, self._unsent = OutputTail(), OutputTail()

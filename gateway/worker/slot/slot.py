@@ -297,7 +297,7 @@ class Slot:
                 return data
         try:
             packed = pickle_result(value, inline_max)
-        except Exception as error:  # noqa: BLE001 - foreign __reduce__ methods raise what they like
+        except Exception as error:  # noqa: BLE001 - foreign __reduce__ methods raise any exception
             raise _unpicklable(value, error) from None
         if isinstance(packed, bytes):
             return packed

@@ -153,7 +153,7 @@ class SqlContracts:
         if side is not None:
             query = query.where(contracts.c.side == side)
         with self._reading() as connection:
-            return sorted(connection.scalars(query))  # as Python sorts, whatever the database does
+            return sorted(connection.scalars(query))  # as Python sorts, in any database
 
     def postings(self, side: str, contract: str) -> list[PostingRow]:
         """See ContractStore."""

@@ -13,7 +13,7 @@ from gateway.ledger.db.contracts.voids import taken_back
 from gateway.ledger.db.usage.records import Dimension, UsageTotal
 from gateway.ledger.db.usage.tables import SUMMED
 
-TakenBack = tuple[Any, int]  # a run, and what of its cost was taken back
+TakenBack = tuple[Any, int]  # a run, and the part of its cost that was taken back
 _MONEY: Final = ("cost_nanos", "list_cost_nanos")
 _DAY_HOURS: Final = 24
 
