@@ -42,9 +42,16 @@ from gateway.contracts.planning.moving import Moving, left_out
 from gateway.contracts.planning.placement_plan import PlacementPlan
 from gateway.contracts.planning.planning_rate import JUDGED_PLANS, PlanningRateLimit, PlanningTurns
 from gateway.contracts.planning.unpaid import payable
+from gateway.contracts.selling.advertising import (
+    EMPTY,
+    Aside,
+    Stock,
+    show_site,
+    take_stock,
+    waiting,
+)
 from gateway.contracts.selling.offering import Offering
 from gateway.contracts.selling.sales import Sales
-from gateway.contracts.selling.showing import EMPTY, Aside, Stock, show_site, take_stock, waiting
 from gateway.contracts.slices.borrowing import Borrowing
 from gateway.contracts.slices.lending import Lending
 from gateway.ledger.db.contracts.records import ContractRow, PostingRow

@@ -62,7 +62,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         self._buyers: dict[str, PeerSession] = {}  # our buyers, by site
         self._kept: tuple[str, ...] = ()
         self._arrived: list[Event] = []  # functions, since the last call of `act`
-        server.outbox.carry_by(self)
+        server.outbox.attach_carrier(self)
         federation = server.config.federation or FederationConfig()
         self._queue_bytes = federation.queue_bytes
         self.gossip = GossipLoop(

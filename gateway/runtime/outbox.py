@@ -128,7 +128,7 @@ class EffectOutbox:
         """The carrier of messages to other sites; None for a lone site."""
         return self._carrier
 
-    def carry_by(self, carrier: Carrier) -> None:
+    def attach_carrier(self, carrier: Carrier) -> None:
         """Send what is for other sites by this carrier: the site is part of a federation."""
         self._carrier = carrier
 

@@ -95,7 +95,7 @@ class Conversation:
         message_bytes_max: the largest message that we accept.
 
     Attributes:
-        wake: asks the driver for a step soon; set by the driver. Called in any thread.
+        on_wake: asks the driver for a step soon; set by the driver. Called in any thread.
         is_over: nothing is left to do: `step` is not called any more.
     """
 
@@ -114,7 +114,7 @@ class Conversation:
         self._outgoing = outgoing
         self._hello = hello
         self._credentials = credentials
-        self.wake: Callable[[], None] = lambda: None
+        self.on_wake: Callable[[], None] = lambda: None
         self.is_over = False
         self.link: Link | None = None
         self._is_greeted = False
@@ -207,14 +207,14 @@ class Conversation:
         self._messages = []
         if self.link is not None:
             self._is_stale = True
-            self.wake()
+            self.on_wake()
 
     def hurry(self) -> None:
         """Redial now, unless a pipe is up: the address or the way to dial has changed."""
         if self.link is None or not self.link.is_up:
             self._dial_s = DIAL_MIN_S
             self._is_hurried = True
-            self.wake()
+            self.on_wake()
 
     def put_off(self, until_s: MonoS) -> None:
         """Do not dial before that time, not even in a hurry."""
@@ -224,12 +224,12 @@ class Conversation:
         """Stop when the gateway has acknowledged everything, after SETTLE_MAX_S at the latest."""
         self._leaves_at_s = min(self._leaves_at_s, mono_s + SETTLE_MAX_S)
         self.flush(mono_s)
-        self.wake()
+        self.on_wake()
 
     def stop(self) -> None:
         """Stop at the next step."""
         self._leaves_at_s = MonoS(-math.inf)
-        self.wake()
+        self.on_wake()
 
     def close(self) -> None:
         """Stop now: close the pipe. Idempotent."""
@@ -298,7 +298,7 @@ class Conversation:
         if self._was_refused:  # it has answered: do not count the back-off as silence
             self._was_refused = False
             self._heard_at_s = mono_s
-        self.link = self._correspondent.dial(lambda: self.wake())
+        self.link = self._correspondent.dial(lambda: self.on_wake())
         self._until_s = mono_s + self._dial_s
         self._dial_s = min(2 * self._dial_s, DIAL_MAX_S)
 

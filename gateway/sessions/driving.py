@@ -35,7 +35,7 @@ async def drive(conversation: Conversation) -> None:
         except trio.RunFinishedError:
             return
 
-    conversation.wake = wake  # links call it in threads of nng's, too
+    conversation.on_wake = wake  # links call it in threads of nng's, too
     try:
         while True:
             due_s = conversation.step(mono_now())

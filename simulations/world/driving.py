@@ -52,7 +52,7 @@ class _Turns:
         self._host = host
         self._conversation = conversation
         self._next_at_s = MonoS(math.inf)
-        conversation.wake = self.wake
+        conversation.on_wake = self.wake
 
     def wake(self) -> None:
         """Take a step at this moment, after what goes on now."""

@@ -44,12 +44,12 @@ from gateway.sessions.peer_sessions import TICK_S
 from gateway.settlement.context import SettlementContext
 from gateway.trust.grant_signer import KeyGrantSigner
 from simulations.world.host import Ground, SimHost
-from simulations.world.keeper import SimBookkeeper
 from simulations.world.memory.disk import Disk
 from simulations.world.memory.store import MemoryStore
 from simulations.world.network import SimPort
 from simulations.world.peers import SimPeers, SimRoll, roll_of
 from simulations.world.plan import SitePlan
+from simulations.world.reconciler import SimReconciler
 from simulations.world.waits import AnyProgress, Stored
 
 # All pools are alike, so that carbon is booked and checked everywhere, and decides nothing.
@@ -271,7 +271,7 @@ class Gateway(SimMember):
         self._server: GatewayServer | None = None
         self.peers: SimPeers | None = None
         self._router: MessageRouter | None = None
-        self.reconciler: SimBookkeeper | None = None
+        self.reconciler: SimReconciler | None = None
         self.runtime = RuntimeEnvironment(
             mono_s=self.mono_s, utc_s=self.utc_s, random_bytes=self.random_bytes, read=read_now
         )
@@ -329,7 +329,7 @@ class Gateway(SimMember):
         self._server.recover()
         self.after(TICK_S, self._tick)
 
-    def _open_books(self, roll: SimRoll, router: MessageRouter) -> SimBookkeeper:
+    def _open_books(self, roll: SimRoll, router: MessageRouter) -> SimReconciler:
         """Open the books as gateway.site does."""
         assert self._server is not None
         exchange = self._server.exchange
@@ -347,7 +347,7 @@ class Gateway(SimMember):
             utc_s=self.utc_s,
             say=lambda line: self.note("says", line),
         )
-        self.reconciler = SimBookkeeper(context, self)
+        self.reconciler = SimReconciler(context, self)
         return self.reconciler
 
     def order(self, verb: str, details: Mapping[str, Any]) -> None:

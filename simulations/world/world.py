@@ -15,7 +15,7 @@ from simulations.world.gateway import Gateway, SimMember
 from simulations.world.host import Ground, SimHost
 from simulations.world.invariants.books import unsettled
 from simulations.world.invariants.budgets import are_given_back
-from simulations.world.invariants.handouts import ComesToRest
+from simulations.world.invariants.dispatching import ComesToRest
 from simulations.world.invariants.invariants import Invariant, all_invariants
 from simulations.world.invariants.lost_runs import LostAsRun
 from simulations.world.invariants.reserving import reserve

@@ -23,7 +23,7 @@ _IDLE: Final = (Reason.DRAINING, Reason.NO_SLOTS)  # how adverts show it
 # The cause of a drain, for people.
 DRAINERS: Final = {
     Drainer.OPERATOR: "an operator has ordered it",
-    Drainer.KEEPER: "its grid takes it back",
+    Drainer.CONTROLLER: "its grid takes it back",
     Drainer.ITSELF: "it stops",
     Drainer.LOSSES: "it was lost with tasks, and is on probation",
 }

@@ -23,8 +23,8 @@ from gateway.config.contracts import DealRules
 from gateway.contracts.model.dealing import RELAY, Permits
 from gateway.contracts.model.quotations import quoted_terms
 from gateway.contracts.model.sale import Sale
+from gateway.contracts.selling.advertising import cold_slots, waiting
 from gateway.contracts.selling.shortfalls import Shortfalls
-from gateway.contracts.selling.showing import cold_slots, waiting
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.intake import BadJob, check_spec
 from gateway.scheduler.model.job_grants import GrantSigner, NotGranted, check_ask

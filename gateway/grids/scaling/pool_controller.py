@@ -289,7 +289,7 @@ class PoolController:
         sighting = self.fleet.pilots[worker.name].sighting
         is_taken = sighting is not None and sighting.state is PilotState.ENDING
         is_taken |= bool(self.fleet.pilots[worker.name].leaves)
-        is_others = worker.drained_by != {events.Drainer.KEEPER}
+        is_others = worker.drained_by != {events.Drainer.CONTROLLER}
         return not is_taken and not is_others and not self._ordering.was_told(worker.name)
 
     def _shape(self, workers: Mapping[str, Worker]) -> PilotShape:
@@ -405,7 +405,7 @@ class PoolController:
         self.fleet.taken_back(orders.undrain, utc_s)
         for name in orders.undrain:
             handle = self._drained.pop(name)
-            self._expect(events.DrainAsked(handle, on=False, by=events.Drainer.KEEPER))
+            self._expect(events.DrainAsked(handle, on=False, by=events.Drainer.CONTROLLER))
         self._drain(workers, self._strangers(at_work, utc_s))
         # A worker that was not draining at the last look may have been given tasks since.
         done = {
@@ -497,7 +497,9 @@ class PoolController:
             known = self.fleet.pilots.get(name)
             is_over = known is not None and known.stage is PilotStage.DRAINING
             if (is_over or name in strangers) and not worker.draining:
-                self._expect(events.DrainAsked(worker.handle, on=True, by=events.Drainer.KEEPER))
+                self._expect(
+                    events.DrainAsked(worker.handle, on=True, by=events.Drainer.CONTROLLER)
+                )
                 if is_over:
                     self._drained[name] = worker.handle
         self._undrain()
@@ -508,7 +510,7 @@ class PoolController:
             known = self.fleet.pilots.get(name)
             if known is not None and known.stage is PilotStage.READY:
                 del self._drained[name]
-                self._expect(events.DrainAsked(handle, on=False, by=events.Drainer.KEEPER))
+                self._expect(events.DrainAsked(handle, on=False, by=events.Drainer.CONTROLLER))
 
     def _tell_what_was_seen(
         self, found: Collection[Sighting], workers: Mapping[str, Worker]

@@ -427,7 +427,7 @@ class Drainer(StrEnum):
     """The party that drains a worker."""
 
     OPERATOR = "operator"
-    KEEPER = "keeper"  # of its pool, which releases it
+    CONTROLLER = "keeper"  # of its pool, which releases it; clients know it by this value
     ITSELF = "itself"  # it stops, and hands its tasks back itself
     LOSSES = "losses"  # it was lost with tasks, and waits (gateway.scheduler.tasks.probation)
 

@@ -49,7 +49,7 @@ HELD_BYTES_MAX: Final = 64 << 20  # above it a worker, or another site, gets no 
 DRAINS: Final = {
     Drainer.LOSSES: "is in back-off: lost with running tasks repeatedly",
     Drainer.OPERATOR: "is draining: ordered by an operator (`gridfed drain --list`)",
-    Drainer.KEEPER: "is draining: taken back by the grid",
+    Drainer.CONTROLLER: "is draining: taken back by the grid",
     Drainer.ITSELF: "is draining: about to stop",
 }
 BOUGHT: Final = "has slots that were bought for another job"

@@ -46,7 +46,7 @@ class PoolOccupancy:
         total: slots that take work, or would once started.
         tasks: tasks at workers, by worker and claim.
         used: slots, by claim.
-        shown: the latest adverts of its windows, kept for gateway.contracts.selling.showing.
+        shown: the latest adverts of its windows, kept for gateway.contracts.selling.advertising.
         examples: one party of each kind seen: all parties of a kind belong to the same claims in
             each known window. There are few kinds, however many parties there are.
     """

@@ -39,7 +39,7 @@ def test_it_says_until_when_if_its_grid_has_told() -> None:
     world = BrokerWorld(slots=2)
     world.join(77)
     for worker, ends_at_s in ((WORKER, NOW_S + 60), (77, NOW_S)):
-        world.do(events.DrainAsked(worker, True, events.Drainer.KEEPER))
+        world.do(events.DrainAsked(worker, True, events.Drainer.CONTROLLER))
         world.broker.workers[worker].ends_at_s = ends_at_s
     [(_, why)] = with_drains(decided(), world.broker, "a", NOW_S).refused
     assert why.text.startswith("takes nothing new: all its 2 workers drain, the last until ")

@@ -39,7 +39,7 @@ def disk():
 @pytest.fixture
 def outbox(disk):
     found = EffectOutbox(None, disk, None, lambda call: call(), lambda jobs: None)
-    found.carry_by(disk)
+    found.attach_carrier(disk)
     return found
 
 

@@ -113,7 +113,7 @@ class BookedSite:
             charging=SimpleNamespace(rules=0),
         )
         self.outbox = EffectOutbox(None, self, None, self.stored.put, lambda jobs: None)
-        self.outbox.carry_by(self)
+        self.outbox.attach_carrier(self)
         everybody = SimpleNamespace(readable=lambda: {"london", "paris"})
         handles = itertools.count(1)
         arguments = DealRules(), everybody, SimpleNamespace(), self.outcome, handles

@@ -4,7 +4,7 @@ import pytest
 
 from federation.messages.messages import RejectJob
 from gateway.config.pools import PoolFacts
-from gateway.contracts.selling.showing import show_site, take_stock
+from gateway.contracts.selling.advertising import show_site, take_stock
 from gateway.grids.scaling.carried import Carried
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events

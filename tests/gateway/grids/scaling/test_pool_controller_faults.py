@@ -180,10 +180,12 @@ def test_a_worker_that_the_grid_does_not_show_is_let_go():
             joined = events.WorkerJoined(handle, name, "cloud", 1, {}, "3.11")
             scene.broker.handle(joined, scene.utc_s())
         await trio.sleep(STRANGER_S - 5.0)
-        assert events.DrainAsked(6, on=True, by=events.Drainer.KEEPER) not in scene.expected
+        assert events.DrainAsked(6, on=True, by=events.Drainer.CONTROLLER) not in scene.expected
         await trio.sleep(10.0)
-        assert scene.expected.count(events.DrainAsked(6, on=True, by=events.Drainer.KEEPER)) == 1
-        assert events.DrainAsked(5, on=True, by=events.Drainer.KEEPER) not in scene.expected
+        assert (
+            scene.expected.count(events.DrainAsked(6, on=True, by=events.Drainer.CONTROLLER)) == 1
+        )
+        assert events.DrainAsked(5, on=True, by=events.Drainer.CONTROLLER) not in scene.expected
 
     play(Scene(ScalingRules(slots_max=2, slots_min=1)), act)
 

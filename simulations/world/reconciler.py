@@ -15,7 +15,7 @@ from simulations.world.host import SimHost
 T = TypeVar("T")
 
 
-class SimBookkeeper(Reconciler):
+class SimReconciler(Reconciler):
     """The reconciler of one run of a site: call `go_on` after each commit."""
 
     def __init__(self, context: SettlementContext, host: SimHost) -> None:

@@ -7,7 +7,7 @@ import pytest
 from support.pure.town import CHEAP, UTC_S, Town
 
 from federation.messages.adverts import START_MAX_S, WINDOWS_MAX, SiteAdvert
-from gateway.contracts.selling.showing import _windows
+from gateway.contracts.selling.advertising import _windows
 from gateway.scheduler.model import events
 from policies.access.claims import NOTHING, Claim, Claims
 from policies.access.windows import Allowed, Window, WindowPlan, rules_at
