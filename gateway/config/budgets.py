@@ -102,7 +102,7 @@ def _limits(site: str, value: Any) -> tuple[tuple[int, str], ...]:
     if site != ANY_SITE:
         _site("it", site)
     texts = value if isinstance(value, list) else [value]
-    limits = tuple(parse_money(_text(text)) for text in texts)
+    limits = tuple(parse_money(_as_text(text)) for text in texts)
     if not limits or len({currency for _, currency in limits}) < len(limits):
         raise SettingError("needs an amount, or a list of amounts in different currencies")
     return limits
@@ -163,7 +163,7 @@ def _budget(table: dict[str, Any]) -> Budget:
     span, zone = _calendar(table)
     return Budget(
         name,
-        guarded("who", partial(read_party, _text(table.get("who", "ours")))),
+        guarded("who", partial(read_party, _as_text(table.get("who", "ours")))),
         unit,
         nanos,
         span,
@@ -179,12 +179,12 @@ def _budget(table: dict[str, Any]) -> Budget:
 
 def _calendar(table: dict[str, Any]) -> tuple[PeriodLength | None, Any]:
     period = _choice(table, "period", PeriodLength.MONTH, [*PeriodLength, EVER])
-    zone = _text(table.get("zone", "UTC"))
+    zone = _as_text(table.get("zone", "UTC"))
     found = guarded("zone", partial(read_zone, zone))
     return None if period == EVER else PeriodLength(period), found
 
 
-def _text(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else repr(value)
 
 

@@ -196,8 +196,8 @@ def _rows(spans: Iterable[RuleSpan]) -> Iterator[dict[str, Any]]:
             first_s, last_s = max(first_s, from_s), min(last_s, until_s)
             if first_s < last_s:
                 valid = zip(VALID, (first_s, last_s), strict=True)
-                yield {**row, **{key: _text(at_s) for key, at_s in valid if isfinite(at_s)}}
+                yield {**row, **{key: _iso_text(at_s) for key, at_s in valid if isfinite(at_s)}}
 
 
-def _text(at_s: UtcS) -> str:
+def _iso_text(at_s: UtcS) -> str:
     return datetime.fromtimestamp(float(at_s), UTC).isoformat()

@@ -97,14 +97,14 @@ def to_plain(book: TrustBook, invitations: Invitations) -> dict[str, Any]:
         "rules": _rules(book.rules),
         "revoked": book.revoked,
         "sites": {site: _member(each) for site, each in sorted(book.members.items())},
-        "expulsions": [_text(each.raw) for each in book.expulsions],
+        "expulsions": [_base64(each.raw) for each in book.expulsions],
         "invitations": {
             each: {
-                "secret": _text(issued.secret),
+                "secret": _base64(issued.secret),
                 "expires_s": issued.expires_s,
                 "approve": issued.approve,
                 "used_by": issued.used_by,
-                "used_key": _text(issued.used_key),
+                "used_key": _base64(issued.used_key),
             }
             for each, issued in invitations
         },
@@ -125,22 +125,22 @@ def from_plain(plain: Any, follow: Follow) -> tuple[TrustBook, Invitations]:
     for site, each in plain["sites"].items():
         if _is_hearsay(each):  # of an earlier version, which kept it here
             if len(book.hearsay) < PER_SOURCE_MAX:
-                book.hearsay.put("", TrustedMember(read_card(_bytes(each["card"]))))
+                book.hearsay.put("", TrustedMember(read_card(_from_base64(each["card"]))))
             continue
         member = _read_member(each)
         if member.card.content.site != site:
             raise ValueError(f"the card of {site!r} names site {member.card.content.site!r}")
         book.members[site] = member
     for each in plain["expulsions"]:
-        book.expulsions.put(parse(Expulsion, _bytes(each)))
+        book.expulsions.put(parse(Expulsion, _from_base64(each)))
     invitations = Invitations()
     for name, each in plain["invitations"].items():
         invitations.issued[name] = Issued(
-            secret=_bytes(each["secret"]),
+            secret=_from_base64(each["secret"]),
             expires_s=UtcS(each["expires_s"]),
             approve=bool(each["approve"]),
             used_by=str(each["used_by"]),
-            used_key=_bytes(each["used_key"]),
+            used_key=_from_base64(each["used_key"]),
         )
     return book, invitations
 
@@ -162,7 +162,7 @@ def hearsay_to_plain(hearsay: Hearsay) -> dict[str, Any]:
         told.setdefault(source, {})[site] = {
             "fingerprint": member.fingerprint,
             "contact": member.card.content.contact,
-            "card": _text(member.card.raw),
+            "card": _base64(member.card.raw),
         }
     forgotten = {source: hearsay.forgotten(source) for source in hearsay.muted}
     return {"version": VERSION, "told": told, "forgotten": forgotten}
@@ -181,7 +181,7 @@ def load_hearsay(path: Path, book: TrustBook) -> None:
         plain = json.loads(read_private(path, BYTES_MAX))
         for source, told in plain["told"].items():
             for site, each in list(told.items())[:PER_SOURCE_MAX]:
-                card = read_card(_bytes(each["card"]))
+                card = read_card(_from_base64(each["card"]))
                 is_known = site == book.site or site in book.members
                 if card.content.site == site and not is_known and len(book.hearsay) < TOLD_MAX:
                     book.hearsay.put(str(source), TrustedMember(card))
@@ -207,12 +207,12 @@ def _member(member: TrustedMember) -> dict[str, Any]:
         "rules": _rules(member.rules),
         "pickles": member.pickles,
         "users": member.users,
-        "card": _text(member.card.raw),
-        "lineage": [_text(each.raw) for each in member.lineage],
+        "card": _base64(member.card.raw),
+        "lineage": [_base64(each.raw) for each in member.lineage],
         "farewell": _signed(member.farewell),
         "revocations": _signed(member.revocations),
-        "evidence": [_text(each) for each in member.evidence],
-        "acknowledged": [_text(each) for each in sorted(member.acknowledged)],
+        "evidence": [_base64(each) for each in member.evidence],
+        "acknowledged": [_base64(each) for each in sorted(member.acknowledged)],
         "awaits": member.awaits,
     }
 
@@ -220,17 +220,17 @@ def _member(member: TrustedMember) -> dict[str, Any]:
 def _read_member(plain: Any) -> TrustedMember:
     farewell, revocations = plain["farewell"], plain["revocations"]
     return TrustedMember(
-        card=read_card(_bytes(plain["card"])),
+        card=read_card(_from_base64(plain["card"])),
         decided=TrustLevel(plain["level"]),
         decided_serial=int(plain["level_serial"]),
         rules=_read_rules(plain["rules"]),
         pickles=bool(plain["pickles"]),
         users=bool(plain["users"]),
-        lineage=[read_card(_bytes(each)) for each in plain["lineage"]],
-        farewell=parse(Farewell, _bytes(farewell)) if farewell else None,
-        revocations=parse(Revocations, _bytes(revocations)) if revocations else None,
-        evidence=[_bytes(each) for each in plain["evidence"]],
-        acknowledged=frozenset(_bytes(each) for each in plain.get("acknowledged", ())),
+        lineage=[read_card(_from_base64(each)) for each in plain["lineage"]],
+        farewell=parse(Farewell, _from_base64(farewell)) if farewell else None,
+        revocations=parse(Revocations, _from_base64(revocations)) if revocations else None,
+        evidence=[_from_base64(each) for each in plain["evidence"]],
+        acknowledged=frozenset(_from_base64(each) for each in plain.get("acknowledged", ())),
         awaits=str(plain.get("awaits", "")),
     )
 
@@ -244,12 +244,12 @@ def _read_rules(plain: Any) -> frozenset[PermissionRule]:
 
 
 def _signed(declaration: Signed[Any] | None) -> str:
-    return _text(declaration.raw) if declaration else ""
+    return _base64(declaration.raw) if declaration else ""
 
 
-def _text(raw: bytes) -> str:
+def _base64(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
 
 
-def _bytes(text: str) -> bytes:
+def _from_base64(text: str) -> bytes:
     return base64.b64decode(text, validate=True)

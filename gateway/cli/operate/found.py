@@ -195,25 +195,25 @@ def _config(
     bound = host if is_here else "0.0.0.0"  # noqa: S104 - others must be able to reach it
     join_port = port + 1 if port else 0
     own = f"ipc://{folder / 'gateway.sock'}" if is_named else default_address()
-    advertise = f"advertise = [{_text(_address(host, port))}]"
-    join_advertise = f"join_advertise = {_text(_address(host, join_port))}"
+    advertise = f"advertise = [{_toml_string(_address(host, port))}]"
+    join_advertise = f"join_advertise = {_toml_string(_address(host, join_port))}"
     text = TEMPLATE.format(
         site=site,
         federation=federation,
         path=shlex.quote(str(folder / CONFIG_FILE)),
-        site_text=_text(site),
-        listen=_text(own),
-        state=_text(str(folder / "state")),
-        folder=_text(str(folder / "federation")),
-        peer_listen=_text(_address(bound, port)),
-        join_listen=_text(_address(bound, join_port)),
+        site_text=_toml_string(site),
+        listen=_toml_string(own),
+        state=_toml_string(str(folder / "state")),
+        folder=_toml_string(str(folder / "federation")),
+        peer_listen=_toml_string(_address(bound, port)),
+        join_listen=_toml_string(_address(bound, join_port)),
         advertise="# advertise = []" if is_here else advertise,
         join_advertise='# join_advertise = ""' if is_here else join_advertise,
-        contact=_text(contact or clean(f"{login()}@{host}")[:CONTACT_CHARS_MAX]),
+        contact=_toml_string(contact or clean(f"{login()}@{host}")[:CONTACT_CHARS_MAX]),
     )
     return text + "".join(f"# {line}\n" for each in examples() for line in each.splitlines())
 
 
-def _text(value: str) -> str:
+def _toml_string(value: str) -> str:
     """Format a printable string for TOML; JSON's strings are valid there."""
     return json.dumps(value)

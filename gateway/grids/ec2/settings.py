@@ -122,7 +122,7 @@ _KEYS: Final = (
 def read(table: Mapping[str, Any]) -> Ec2Config:
     """Read `[pool.ec2]`. Raises SettingError, which names the key and its valid values."""
     check_known(table, _KEYS)
-    template, image = _text(table, "launch_template"), _text(table, "image")
+    template, image = _ec2_name(table, "launch_template"), _ec2_name(table, "image")
     if not template and not image:
         raise SettingError("requires image, or a launch_template that has one")
     market = choice("market", table.get("market", Ec2Market.ON_DEMAND), tuple(Ec2Market))
@@ -139,14 +139,14 @@ def read(table: Mapping[str, Any]) -> Ec2Config:
         types=types,
         max_instances=count("max_instances", _needed(table, "max_instances"), 1, INSTANCES_MAX),
         endpoint_url=_url(table),
-        profile=_text(table, "profile"),
+        profile=_ec2_name(table, "profile"),
         launch_template=template,
-        launch_template_version=_text(table, "launch_template_version", "$Default"),
+        launch_template_version=_ec2_name(table, "launch_template_version", "$Default"),
         image=image,
         places=places,
-        security_groups=_texts(table, "security_groups", _ID, PLACES_MAX),
-        key_name=_text(table, "key_name"),
-        instance_profile=_text(table, "instance_profile"),
+        security_groups=_ec2_names(table, "security_groups", _ID, PLACES_MAX),
+        key_name=_ec2_name(table, "key_name"),
+        instance_profile=_ec2_name(table, "instance_profile"),
         market=Ec2Market(market),
         spot_share=_spot_share(table, Ec2Market(market)),
         strategy=choice("strategy", table.get("strategy", STRATEGIES[0]), STRATEGIES),
@@ -156,7 +156,7 @@ def read(table: Mapping[str, Any]) -> Ec2Config:
         currency=currency,
         prices=_prices(table),
         python=_absolute(table, "python", PYTHON),
-        user=_text(table, "user", form=_USER),
+        user=_ec2_name(table, "user", form=_USER),
         user_data_head=_head(table),
         environment_file=_absolute(table, "environment_file", ""),
         tags=_tags(table.get("tags", {})),
@@ -173,7 +173,7 @@ def _needed(table: Mapping[str, Any], key: str) -> Any:
     return table[key]
 
 
-def _text(
+def _ec2_name(
     table: Mapping[str, Any], key: str, default: str = "", form: re.Pattern[str] = _ID
 ) -> str:
     value = table.get(key, default)
@@ -182,7 +182,9 @@ def _text(
     return str(value)
 
 
-def _texts(table: Mapping[str, Any], key: str, form: re.Pattern[str], most: int) -> tuple[str, ...]:
+def _ec2_names(
+    table: Mapping[str, Any], key: str, form: re.Pattern[str], most: int
+) -> tuple[str, ...]:
     values = table.get(key, [])
     if not isinstance(values, list) or len(values) > most:
         raise SettingError(f"{key} must be a list of at most {most} strings")
@@ -227,8 +229,8 @@ def _types(value: Any) -> dict[str, int]:
 
 
 def _places(table: Mapping[str, Any]) -> tuple[Place, ...]:
-    subnets = _texts(table, "subnets", _ID, PLACES_MAX)
-    zones = _texts(table, "zones", _ZONE, PLACES_MAX)
+    subnets = _ec2_names(table, "subnets", _ID, PLACES_MAX)
+    zones = _ec2_names(table, "zones", _ZONE, PLACES_MAX)
     if subnets and zones:
         raise SettingError("subnets and zones exclude each other: each subnet is in a zone")
     return (

@@ -134,9 +134,9 @@ def read_settings(table: Mapping[str, Any]) -> SlurmSettings:
         python=_path("python", table, required=True),
         account=_name("account", table),
         qos=_name("qos", table),
-        constraint=_text("constraint", table.get("constraint", ""), _VALUE),
-        reservation=_text("reservation", table.get("reservation", ""), _VALUE),
-        gpu_type=_text("gpu_type", table.get("gpu_type", ""), _GPU_TYPE),
+        constraint=_slurm_value("constraint", table.get("constraint", ""), _VALUE),
+        reservation=_slurm_value("reservation", table.get("reservation", ""), _VALUE),
+        gpu_type=_slurm_value("gpu_type", table.get("gpu_type", ""), _GPU_TYPE),
         cpus_per_slot=count("cpus_per_slot", table.get("cpus_per_slot", 1), 1, 1024),
         walltime_s=length_s("walltime", table["walltime"], "2m", "365d")
         if "walltime" in table
@@ -209,14 +209,14 @@ def _partitions(value: Any) -> str:
         raise SettingError(
             'partition must be a name or a list of names, for example ["fast", "long"]'
         )
-    return ",".join(_text("partition", each, _NAME) for each in names)
+    return ",".join(_slurm_value("partition", each, _NAME) for each in names)
 
 
 def _name(key: str, table: Mapping[str, Any]) -> str:
-    return _text(key, table.get(key, ""), _NAME)
+    return _slurm_value(key, table.get(key, ""), _NAME)
 
 
-def _text(key: str, value: Any, alphabet: "re.Pattern[str]") -> str:
+def _slurm_value(key: str, value: Any, alphabet: "re.Pattern[str]") -> str:
     if value == "":
         return ""
     if not isinstance(value, str) or not alphabet.fullmatch(value):

@@ -114,8 +114,8 @@ def _whose(site: str, charge: _Charge) -> dict[str, str | None]:
         "InvoiceIssuerName": site,
         "ProviderName": site,
         "PublisherName": seller,
-        "SubAccountId": _text(hour.project),
-        "SubAccountName": _text(hour.project),
+        "SubAccountId": _text_or_null(hour.project),
+        "SubAccountName": _text_or_null(hour.project),
     }
 
 
@@ -124,7 +124,7 @@ def _what(site: str, hour: Hour) -> dict[str, str | None]:
     seller = hour.site or site
     # Other sites' pools have their site in their name.
     pool = hour.pool.removeprefix(f"{hour.site}/") if hour.site else hour.pool
-    sku = _text("/".join(filter(None, (seller, pool))))
+    sku = _text_or_null("/".join(filter(None, (seller, pool))))
     price = "/".join(filter(None, (sku, hour.price_class, hour.tariff, hour.window)))
     details = {
         "x_PriceClass": hour.price_class,
@@ -138,7 +138,7 @@ def _what(site: str, hour: Hour) -> dict[str, str | None]:
         "RegionId": seller,
         "RegionName": seller,
         "ResourceId": sku,
-        "ResourceName": _text(pool),
+        "ResourceName": _text_or_null(pool),
         "ResourceType": "Pool",
         "SkuId": sku,
         "SkuMeter": "Slot Time",
@@ -221,7 +221,7 @@ def _ours(site: str, charge: _Charge) -> dict[str, str | None]:
         "ChargeDescription": _description(charge),
         "x_CarbonEmbodiedG": decimal(hour.embodied_ng, 10**9, 9) if has_energy else None,
         "x_CarbonOperationalG": decimal(hour.carbon_ng, 10**9, 9) if has_carbon else None,
-        "x_Corrects": _text(charge.corrects),
+        "x_Corrects": _text_or_null(charge.corrects),
         "x_CpuSeconds": decimal(hour.cpu_ns, 10**9, 9),
         "x_EnergyKwh": decimal(hour.energy_uj, _UJ_PER_KWH, PLACES) if has_energy else None,
         "x_ExecSite": hour.site or site,
@@ -230,17 +230,17 @@ def _ours(site: str, charge: _Charge) -> dict[str, str | None]:
             if has_carbon and hour.energy_uj
             else None
         ),
-        "x_Group": _text(hour.group),
-        "x_JobName": _text(hour.name),
+        "x_Group": _text_or_null(hour.group),
+        "x_JobName": _text_or_null(hour.name),
         "x_OriginSite": hour.origin or site,
         "x_PeakMemoryBytes": None if is_correction else str(hour.peak_memory_bytes),
-        "x_PriceClass": _text(hour.price_class),
+        "x_PriceClass": _text_or_null(hour.price_class),
         "x_Runs": str(runs),
-        "x_State": _text(hour.state),
-        "x_TariffVersion": _text(hour.tariff),
+        "x_State": _text_or_null(hour.state),
+        "x_TariffVersion": _text_or_null(hour.tariff),
         "x_Tasks": str(hour.tasks),
-        "x_User": _text(hour.user),
-        "x_Window": _text(hour.window),
+        "x_User": _text_or_null(hour.user),
+        "x_Window": _text_or_null(hour.window),
     }
 
 
@@ -263,7 +263,7 @@ def _description(charge: _Charge) -> str:
     return " ".join(filter(None, words))
 
 
-def _text(text: str) -> str | None:
+def _text_or_null(text: str) -> str | None:
     """Return a text, or null for an empty one: FOCUS has no empty texts."""
     return text if text.strip() else None
 

@@ -37,11 +37,11 @@ def render(facts: PageFacts, budgets: Iterable[BudgetLeft] = ()) -> str:
     bytes.
     """
     found = currencies(facts)
-    style = _text("page.css")
+    style = _read_asset("page.css")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return (
         _environment()
-        .from_string(_text("page.html"))
+        .from_string(_read_asset("page.html"))
         .render(
             site=writing.name(facts.site),
             start=writing.moment(facts.start_at_s),
@@ -98,5 +98,5 @@ def _environment() -> Environment:
     )
 
 
-def _text(name: str) -> str:
+def _read_asset(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -85,6 +85,23 @@ def describe_memory(used_bytes: int, limit_bytes: int) -> str:
     return f"the slot used {size_text(used_bytes)} of memory, the limit is {size_text(limit_bytes)}"
 
 
+def describe_exit(code: int | None, output: bytes | bytearray, why: str = "") -> str:
+    """Explain how a slot's process ended.
+
+    Args:
+        code: its exit code, as subprocess has it: negative for a signal.
+        output: the end of its output, shown below the explanation.
+        why: the reason, if it is known better than by the code.
+    """
+    if not why:
+        why = f"the process ended with exit code {code}"
+        if code is not None and code < 0:
+            names = {each.value: each.name for each in signal.Signals}
+            why = f"the process was killed by signal {names.get(-code, -code)}"
+    shown = output.decode(errors="replace").strip()
+    return f"{why}; its last output:\n{shown}" if shown else why
+
+
 def _read(path: str) -> bytes:
     """Read a file of /proc; empty when its process has ended or hides it.
 

@@ -18,7 +18,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gateway.base.interpreter import run_module
-from gateway.worker.isolation.limits import describe_memory, kill_session, memory_used_bytes
+from gateway.worker.isolation.limits import (
+    describe_exit,
+    describe_memory,
+    kill_session,
+    memory_used_bytes,
+)
 from gateway.worker.slot.cells import SINCE_NS, STARTED, create_cells
 from gateway.worker.slot.channel import Decoder, NonsenseError, encode, is_part
 from gateway.worker.slot.functions import Lent
@@ -84,7 +89,7 @@ class LoneCalls:
 
 
 class _Process:
-    """A slot's process, as its keeper sees it."""
+    """A slot's process, without trio: the part of SlotProcess that one slot needs."""
 
     def __init__(self, memory_bytes: int) -> None:
         self.socket, theirs = socket.socketpair()
@@ -127,13 +132,8 @@ class _Process:
     def describe_end(self) -> str:
         """Describe how it ended, with its last output."""
         code = self._process.wait()
-        words = f"the process ended with exit code {code}"
-        if code < 0:
-            known = {each.value: each.name for each in signal.Signals}
-            words = f"the process was killed by signal {known.get(-code, -code)}"
         self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - TAIL_BYTES))
-        tail = self._said.read().decode(errors="replace").strip()
-        return f"{words}; its last output:\n{tail}" if tail else words
+        return describe_exit(code, self._said.read())
 
     def close(self) -> None:
         """Kill it and release its resources."""

@@ -23,6 +23,7 @@ from gateway.worker.isolation.launch import SlotLaunch
 from gateway.worker.isolation.limits import (
     cores_of_children,
     descendants,
+    describe_exit,
     kill_session,
     memory_used_bytes,
 )
@@ -404,22 +405,15 @@ class SlotProcess:
 
     def describe_end(self) -> str:
         """Describe how it ended, with its last output."""
-        code = self._process.returncode
-        words = f"the process ended with exit code {code}"
         if self.kill_reason is None and self._is_over_memory:
             return (
                 "the process exceeded the memory limit of its slot, "
                 f"{size_text(self._launch.memory_bytes)}"
             )
+        why = BREACHED if self.is_breached else ""
         if self.kill_reason is not None:
-            words = self.kill_reason.text
-        elif self.is_breached:
-            words = BREACHED
-        elif code is not None and code < 0:
-            known = {each.value: each.name for each in signal.Signals}
-            words = f"the process was killed by signal {known.get(-code, -code)}"
-        tail = self._tail[-STDERR_SHOWN_BYTES:].decode(errors="replace").strip()
-        return f"{words}; its last output:\n{tail}" if tail else words
+            why = self.kill_reason.text
+        return describe_exit(self._process.returncode, self._tail[-STDERR_SHOWN_BYTES:], why)
 
     async def close(self) -> None:
         """Kill it, if it has not ended, and close every descriptor."""
