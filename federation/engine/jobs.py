@@ -180,7 +180,7 @@ class JobHandle:
         return clean(str(self.details().get("waits_for", "")))
 
     def progress(self) -> Progress:
-        """Return how many of its tasks run, wait, are done, failed and cancelled, and of how many."""
+        """Return how many of its tasks run, wait, are done, failed and cancelled, and the total."""
         found = self.details()
         ended = (found["done"], found["failed"], found["cancelled"])
         if "running" not in found:  # a gateway of an older version

@@ -150,8 +150,8 @@ def why_no_results(row: JobRow, keep_s: float) -> str:
 def running_count(job: Job) -> int:
     """Return how many tasks of a job run now: see `running`.
 
-    A worker reports a task only after it has run for a moment, and a delegate none: while nothing is
-    reported of an assignment, it is taken to have those slots that no reported task has.
+    A worker reports a task only after it has run for a moment, and a delegate none: while nothing
+    is reported of an assignment, it is taken to have those slots that no reported task has.
     """
     found = 0
     free: dict[int, int] = {}
