@@ -135,6 +135,7 @@ class PoolAdvert:
     start_s: float = 0.0
     slot_work_s: float = 0.0
     draining: bool = False  # it takes nothing new until its owner ends the drain
+    inputs: bool = False  # its workers open calls with results of others among their arguments
 
     @property
     def terms(self) -> tuple[Any, ...]:
@@ -143,7 +144,7 @@ class PoolAdvert:
             *(self.pool, self.price_nanos, self.currency, self.next_price, self.tags),
             *(self.pythons, self.jurisdiction, self.windows, self.projects, self.sites),
             *(self.tag_prices, self.preemptible, self.minimum_nanos, self.step_ns),
-            self.draining,
+            *(self.draining, self.inputs),
         )
 
     @property
@@ -390,6 +391,7 @@ _POOL: Final[dict[str, Callable[[object], Any]]] = {
     "start_s": partial(_number, most=START_MAX_S),
     "slot_work_s": _number,
     "draining": _flag,
+    "inputs": _flag,
 }
 
 

@@ -84,6 +84,7 @@ class AskQuote(FromBuyer, to=Receiver.SALES):
     hops_left: Count
     grant: bytes
     preemptible: bool = False  # the price class that the user chose
+    inputs: bool = False  # whether calls of it have results of others among their arguments
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,7 @@ def make_broker(
                 (pool.scale and pool.scale.python) or python_minor(),
                 tariffs[pool.name].currency,
                 pool.takes_others,
+                takes_inputs=not pool.is_delegated,
             )
             for pool in config.pools
             if pool.kind != "remote"  # a remote pool's workers bring all that it has

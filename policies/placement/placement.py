@@ -54,7 +54,7 @@ class CapacityOffer:
     python: str
     currency: str
     takes_others: bool = True  # it sandboxes work of other sites, or its owner accepts the risk
-    takes_inputs: bool = True  # it is of this site, and of a version that opens calls with inputs
+    takes_inputs: bool = True  # it opens calls with inputs: engines and older versions do not
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +98,12 @@ def check_others(need: Need, offer: CapacityOffer) -> Refusal | None:
 
 
 def check_inputs(need: Need, offer: CapacityOffer) -> Refusal | None:
-    """Refuse calls with inputs at other sites, and at workers of older versions and of engines."""
+    """Refuse calls with inputs at workers and sites of older versions, and at engines."""
     if offer.takes_inputs or not need.has_inputs:
         return None
     return Refusal(
         Reason.NO_INPUTS,
-        "takes no calls that wait for other tasks: they stay at their site, with its own workers",
+        "takes no calls that wait for other tasks: it is an engine, or of an older version",
     )
 
 

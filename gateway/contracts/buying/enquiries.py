@@ -232,6 +232,7 @@ class Enquiries:
             hops_left=max(0, spec.hops_left - 1),
             grant=self._grant(job, purchase, decision.made_at_s),
             preemptible=spec.price_class == "preemptible",
+            inputs=spec.has_inputs,
         )
 
     def _say(self, purchase: Purchase, message: FromBuyer) -> None:

@@ -308,6 +308,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
                 purchase.tariff,
                 purchase.round_trip_s,
                 purchase.earmark is not None,
+                takes_inputs=purchase.spec is not None and purchase.spec.has_inputs,  # as was asked
                 port=PortKind.PEER,
             )
         )

@@ -199,7 +199,14 @@ class SiteEligibility:
         near = sites - terms.forbidden_sites - set(spec.path)
         if terms.readable is not None:
             near &= terms.readable
+        if spec.has_inputs:
+            near = {site for site in near if self._takes_inputs(site)}
         return sorted(near)
+
+    def _takes_inputs(self, site: str) -> bool:
+        """Whether a site is of a version that passes on calls with inputs."""
+        advert = self._market.advert(site)
+        return advert is not None and any(pool.inputs for pool in advert.pools)
 
 
 def _may_hop(spec: JobSpec) -> frozenset[str] | None:

@@ -26,7 +26,7 @@ from policies.costs.carbon import Emissions
 from policies.costs.pricelist import PriceNow
 from policies.parties import ANOTHER_SITE
 from policies.placement.autoscaling import NO_GROWTH
-from policies.placement.placement import Tags
+from policies.placement.placement import CapacityOffer, Tags
 from policies.tariffs import MILLION, Extras
 
 ADVERT_VALID_S: Final = 90.0
@@ -175,7 +175,18 @@ def _show_pool(
         start_s=min(growth.start_s, START_MAX_S) if growth.slots else 0.0,
         slot_work_s=growth.slot_work_s if growth.slots else 0.0,
         draining=broker.draining or (bool(members) and not workers and not growth.slots),
+        inputs=_takes_inputs(workers, promised, slots_cold=growth.slots),
     )
+
+
+def _takes_inputs(
+    workers: Iterable[Worker], promised: CapacityOffer | None, *, slots_cold: int
+) -> bool:
+    """Whether a pool takes calls with inputs: all its workers do, and those that would start."""
+    known = [each.offer.takes_inputs for each in workers]
+    if slots_cold and promised is not None:
+        known.append(promised.takes_inputs)
+    return bool(known) and all(known)
 
 
 def _for_whom(

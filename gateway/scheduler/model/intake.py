@@ -153,6 +153,7 @@ def check_spec(message: messages.OpenJob | AskQuote, user: str) -> JobSpec:
         wishes=wishes,
         price_class="preemptible" if message.preemptible else "guaranteed",
         task_s=message.task_s,
+        has_inputs=isinstance(message, AskQuote) and message.inputs,
     )
 
 

@@ -1,5 +1,6 @@
 """Two and three sites, real processes over tls+tcp: forwarding, and the faults it survives."""
 
+import itertools
 import json
 import os
 import random
@@ -92,6 +93,24 @@ def test_an_error_and_a_print_come_back_from_afar(pair, capsys):
         with pytest.raises(ZeroDivisionError):
             view.submit(divmod, 1, 0).result(timeout=300)
         assert view.submit(square, 12).result(timeout=300) == 144
+
+
+def both(left, right):
+    return [left, right]
+
+
+def test_calls_that_waited_for_others_run_at_another_site_with_their_inputs(pair):
+    london, paris = pair
+    done = paris.ask("status")["tasks_done"]
+    with london.client() as client:
+        view = client.options(sites=["paris"])
+        squares = [view.submit(square, number) for number in range(8)]
+        pairs = [view.submit(both, one, two) for one, two in itertools.pairwise(squares)]
+        assert view.submit(both, pairs, 1).result(timeout=300) == [
+            [[n * n, (n + 1) ** 2] for n in range(7)],
+            1,
+        ]
+    assert paris.ask("status")["tasks_done"] == done + 8 + 7 + 1
 
 
 @pytest.mark.parametrize("sites", [["paris"], ["london", "paris"]], ids=len)

@@ -50,6 +50,7 @@ FULL = make_pool(
     start_s=90.0,
     slot_work_s=1200.0,
     draining=True,
+    inputs=True,
 )
 
 
