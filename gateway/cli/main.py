@@ -33,10 +33,6 @@ _COMMANDS: Final = {
         *("forget", "drain", "reload"),
     ),
     "gateway.cli.books.export": ("export",),
-    "gateway.cli.operate.federate": (
-        *("invite", "join", "approve", "leave", "expel", "keep", "known"),
-        *("trust", "token", "rotate"),
-    ),
     "gateway.cli.operate.found": ("init",),
     "gateway.cli.inspect.jobs": ("status", "jobs", "job", "workers"),
     "gateway.cli.inspect.logs": ("logs",),
@@ -50,7 +46,12 @@ _COMMANDS: Final = {
     "gateway.cli.operate.worker": ("worker",),
     "gateway.cli.inspect.shares": ("shares",),
     "gateway.cli.inspect.tariff": ("tariff",),
-    "gateway.cli.operate.tokens": ("tokens",),
+    "gateway.cli.operate.trust.members": (
+        *("invite", "join", "approve", "leave", "expel", "keep", "known"),
+    ),
+    "gateway.cli.operate.trust.rights": ("trust",),
+    "gateway.cli.operate.trust.rotation": ("rotate",),
+    "gateway.cli.operate.trust.tokens": ("token", "tokens"),
     "gateway.cli.inspect.windows": ("windows",),
 }
 # The sections of `gridfed --help`. A command of none of them is in that of its module's folder.

@@ -8,8 +8,9 @@ from support.command import quick, run
 from support.processes import Process, wait_until
 
 from gateway.base.values import ConfigError
-from gateway.cli.operate.federate import parse_rule, parse_span
 from gateway.cli.operate.found import TEMPLATE
+from gateway.cli.operate.trust.ordering import parse_span
+from gateway.cli.operate.trust.rights import parse_rule
 from gateway.config.federation import FederationConfig
 from gateway.config.site import check, load
 from gateway.trust.permissions import Verb, forbid, from_plain, permit

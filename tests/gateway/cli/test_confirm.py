@@ -111,7 +111,7 @@ def test_the_consequences_are_those_at_the_gateway_that_gets_the_order(monkeypat
         asked.append((reach.address, verb, details))
         return {"lines": ["3 tasks of it are stopped"]}
 
-    monkeypatch.setattr("gateway.cli.operate.federate.ask", ask)
+    monkeypatch.setattr("gateway.cli.operate.trust.ordering.ask", ask)
     result = CliRunner().invoke(cli, ["leave", "--gateway", "tcp://far:7461"])
     assert (result.exit_code, "3 tasks of it are stopped" in result.output) == (2, True)
     assert asked == [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.cli.operate.federate import _level_of
+from gateway.cli.operate.trust.members import _level_of
 
 
 @pytest.mark.parametrize(

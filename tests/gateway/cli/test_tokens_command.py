@@ -4,8 +4,8 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli.main import cli
-from gateway.cli.operate import federate
 from gateway.cli.operate.client import _token
+from gateway.cli.operate.trust import ordering
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def asked(monkeypatch, tmp_path):
     """The gateways that were asked, by address; None: by the environment."""
     found = []
     monkeypatch.setattr(
-        federate, "ask", lambda reach, verb, **details: found.append((reach.address, verb)) or []
+        ordering, "ask", lambda reach, verb, **details: found.append((reach.address, verb)) or []
     )
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.delenv("GRIDFED_CONFIG_DIR", raising=False)

@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli.main import cli
-from gateway.cli.operate import federate
+from gateway.cli.operate.trust import rights
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_the_wrong_word_of_a_rule_is_named(rule, said):
 def test_rules_of_a_site_that_is_not_approved_say_when_they_count(monkeypatch, level, is_told):
     rule = {"rule": "permit", "verb": "run"}
     view = {"level": level, "fingerprint": "F", "pickles": False, "users": False, "rules": [rule]}
-    monkeypatch.setattr(federate, "order", lambda *_, **__: view)
+    monkeypatch.setattr(rights, "order", lambda *_, **__: view)
     done = CliRunner().invoke(cli, ["trust", "paris", "--may-run", "all"])
     assert done.exit_code == 0, done.output
     said = "have an effect once the site is approved: `gridfed approve paris FINGERPRINT`"

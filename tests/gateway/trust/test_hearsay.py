@@ -237,7 +237,7 @@ def test_a_file_of_an_earlier_version_loses_all_but_some_of_its_hearsay(folder):
     template = plain["sites"]["paris"] | {"level": "known", "level_serial": 0}
     for number in range(500):
         raw = card(f"old-{number}").raw
-        plain["sites"][f"old-{number}"] = template | {"card": book_file._text(raw)}
+        plain["sites"][f"old-{number}"] = template | {"card": book_file._base64(raw)}
     (folder / TRUST_FILE).write_text(json.dumps(plain))
     again = opened(folder)
     assert set(again.book.members) == {"paris", "berlin"}

@@ -1,0 +1,1 @@
+"""Orders about keys, members, rights and tokens of a site."""
