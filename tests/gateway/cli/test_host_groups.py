@@ -9,9 +9,15 @@ from click.testing import CliRunner
 from federation.errors import GridError
 from gateway.base.values import SettingError
 from gateway.cli.main import cli
-from gateway.cli.operate import rules
-from gateway.cli.operate.host_groups import members, read_pairs, with_members
+from gateway.cli.operate.rules import changes, rules
+from gateway.cli.operate.rules.host_groups import members, read_pairs, with_members
 from gateway.rules.history import CHANGED_SINCE
+
+
+def answer_by(monkeypatch, ask):
+    """Answer the questions and orders of the command by a function."""
+    for module in (rules, changes):
+        monkeypatch.setattr(module, "ask", ask)
 
 
 def account(name, gid):
@@ -46,7 +52,7 @@ def asked(monkeypatch, directory):
         empty = {each: [] for each in ("windows", "prices", "gone", "new", "later", "unknown")}
         return {**empty, "change": 7, "groups": groups}
 
-    monkeypatch.setattr(rules, "ask", ask)
+    answer_by(monkeypatch, ask)
     return found
 
 
@@ -135,7 +141,7 @@ def test_a_change_made_in_between_is_not_overwritten(monkeypatch, directory):
         empty = {each: [] for each in ("windows", "prices", "gone", "new", "later", "unknown")}
         return {**empty, "change": 7, "groups": []}
 
-    monkeypatch.setattr(rules, "ask", ask)
+    answer_by(monkeypatch, ask)
     done = take("quants=ldn-quants")
     assert done.exit_code == 0, done.output
     orders = [("rules", None), ("change_rules", 4), ("rules", None), ("change_rules", 5)]
@@ -154,6 +160,6 @@ def test_a_gateway_of_an_older_version_is_asked_without_the_version(monkeypatch,
         empty = {each: [] for each in ("windows", "prices", "gone", "new", "later", "unknown")}
         return {**empty, "change": 7, "groups": []}
 
-    monkeypatch.setattr(rules, "ask", ask)
+    answer_by(monkeypatch, ask)
     assert take("quants=ldn-quants").exit_code == 0
     assert asked == [True, False]

@@ -4,13 +4,13 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli.main import cli
-from gateway.cli.operate import rules
+from gateway.cli.operate.rules import rules
 
 
 @pytest.mark.parametrize("named", [["desk"], ["--name", "desk"], ["desk", "--name", "desk"]])
 def test_a_rule_is_removed_by_its_name(named, monkeypatch):
     edits = []
-    monkeypatch.setattr(rules, "_change", lambda found, **_: edits.extend(found))
+    monkeypatch.setattr(rules, "change_rules", lambda found, **_: edits.extend(found))
     done = CliRunner().invoke(cli, ["rules", "remove", "budget", *named])
     assert done.exit_code == 0, done.output
     assert edits == [{"kind": "budget", "pool": "", "name": "desk", "content": None}]

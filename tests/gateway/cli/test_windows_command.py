@@ -8,8 +8,8 @@ from support.answers import answer
 
 from gateway.base.values import ConfigError
 from gateway.cli.main import cli
-from gateway.cli.operate import rules
-from gateway.cli.operate.rules import by_option
+from gateway.cli.operate.rules import window
+from gateway.cli.operate.rules.window import by_option
 from gateway.config.site import load
 from policies.access.claims import Amount, Claim, Claims
 from policies.parties import OTHERS, Owner, read_party
@@ -259,9 +259,9 @@ def test_a_window_of_several_tables_is_one_window(write):
 )
 def test_the_end_of_a_window_that_there_is_not_names_those_of_the_pool(monkeypatch, name, said):
     there = {"rules": [{"name": "risk run"}, {"name": "night"}]}
-    monkeypatch.setattr(rules, "ask", lambda *_, **__: there)
+    monkeypatch.setattr(window, "ask", lambda *_, **__: there)
     changes = []
-    monkeypatch.setattr(rules, "_change", lambda edits, **_: changes.append(edits))
+    monkeypatch.setattr(window, "change_rules", lambda edits, **_: changes.append(edits))
     done = CliRunner().invoke(cli, ["window", "end", "small", name])
     assert done.exit_code == 1
     assert said in done.output

@@ -1,0 +1,1 @@
+"""The rules of a site over time, changed while its gateway runs."""
