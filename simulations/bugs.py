@@ -60,9 +60,10 @@ from gateway.scheduler.quotas.occupancy import Occupancy
 from gateway.scheduler.tasks.ordered_ends import OrderedEnds
 from gateway.sessions.conversation import Conversation
 from gateway.settlement import disputes
+from gateway.settlement.as_seller import SellerComparisons
+from gateway.settlement.book_access import BookAccess
 from gateway.settlement.disputes import Disputes
 from gateway.settlement.payments import PaymentsDesk
-from gateway.settlement.reconciler import Reconciler
 from policies.costs.budgets import BudgetAccount, Earmark, payers
 from policies.parties import Owner
 from policies.reservations.reservations import ReservationBook
@@ -317,27 +318,29 @@ def unheard_payments() -> Iterator[None]:
 @contextmanager
 def blind_agreement() -> Iterator[None]:
     """Make a seller agree to any figures of its buyer for a day, without reading its own books."""
-    compare_for = Reconciler._compare_for
+    compare_for = SellerComparisons.compare_for
 
-    async def blind(self: Reconciler, buyer: str, message: Reconcile, envelope: bytes) -> None:
+    async def blind(
+        self: SellerComparisons, buyer: str, message: Reconcile, envelope: bytes
+    ) -> None:
         told = Tally(sums_of(message.sums), message.digest)
 
         async def tally(*_: object) -> Tally:
             return told
 
-        with patch.object(self, "_tally", tally):
+        with patch.object(self._books, "tally", tally):
             await compare_for(self, buyer, message, envelope)
 
-    with patch.object(Reconciler, "_compare_for", blind):
+    with patch.object(SellerComparisons, "compare_for", blind):
         yield
 
 
 @contextmanager
 def hasty_agreement() -> Iterator[None]:
     """Make a seller agree before the agreement, and its subject, are safe on its disk."""
-    keep = Reconciler._keep
+    keep = BookAccess.keep
 
-    async def hasty(self: Reconciler, side: ContractSide, *rest: Any) -> None:
+    async def hasty(self: BookAccess, side: ContractSide, *rest: Any) -> None:
         async def write(*records: Record) -> None:
             context.store.write(records, False, lambda: None)
 
@@ -348,7 +351,7 @@ def hasty_agreement() -> Iterator[None]:
         finally:
             self._context = context
 
-    with patch.object(Reconciler, "_keep", hasty):
+    with patch.object(BookAccess, "keep", hasty):
         yield
 
 

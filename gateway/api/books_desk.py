@@ -386,7 +386,7 @@ async def _compared_span(
 ) -> tuple[int, int]:
     """The time to compare, in milliseconds: [first, stop)."""
     if "start_s" not in details:
-        closed_ms = await _reconciler(site).closed_until_ms(side, name)
+        closed_ms = await _reconciler(site).books.closed_until_ms(side, name)
         details = {**details, "start_s": closed_ms / 1000}
     utc_s = site.runtime.utc_s()
     start_at_s, end_at_s = _span(details, utc_s)

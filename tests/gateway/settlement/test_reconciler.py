@@ -39,15 +39,11 @@ from gateway.config.books import period_of, read_books
 from gateway.ledger.accounting.settlement import agreed_until
 from gateway.ledger.db.contracts.records import posted
 from gateway.ledger.db.errors import StoreError
+from gateway.settlement.as_buyer import QUESTIONS_MAX, TRIES_MAX
 from gateway.settlement.comparing import ComparisonSpan
 from gateway.settlement.context import NoSuchEntry
 from gateway.settlement.payments import ANSWERS_MAX
-from gateway.settlement.reconciler import (
-    QUESTIONS_MAX,
-    TRIES_MAX,
-    WAITING_MAX,
-    Comparison,
-)
+from gateway.settlement.reconciler import WAITING_MAX, Comparison
 from gateway.settlement.turns import OURS
 
 
@@ -115,24 +111,24 @@ async def test_entries_that_come_after_a_look_mend_the_books(world):
 async def test_a_seller_that_never_answers_leaves_a_bounded_number_of_questions(
     world, monkeypatch, most, asked
 ):
-    monkeypatch.setattr("gateway.settlement.reconciler.OPEN_MAX", most)
+    monkeypatch.setattr("gateway.settlement.as_buyer.OPEN_MAX", most)
     reconciler = world.london.reconciler
     for at in range(10):
         window = ComparisonSpan(DAY_3_MS + at, DAY_3_MS + 100)
-        await reconciler.in_turn(partial(reconciler._ask, "paris", window))
-    assert len(reconciler._asked) == asked
+        await reconciler.in_turn(partial(reconciler.buying.ask, "paris", window))
+    assert len(reconciler.buying.asked) == asked
 
 
 async def test_a_partner_that_has_more_than_we_in_many_windows_fills_no_memory(world, monkeypatch):
-    monkeypatch.setattr("gateway.settlement.reconciler.SUSPECTED_MAX", 3)
+    monkeypatch.setattr("gateway.settlement.book_age.SUSPECTED_MAX", 3)
     both(world, delivery(0))
     reconciler = world.paris.reconciler
     sums = {"USD": ["9"] * len(Sums.__dataclass_fields__)}
     for at in range(10):
         window = ComparisonSpan(DAY_3_MS + at, DAY_3_MS + 100)
-        ours = await reconciler._tally("sell", "london", window)
-        await reconciler._judge_age("sell", "london", window, ours, sums)
-    assert len(reconciler._suspected) == 3
+        ours = await reconciler.books.tally("sell", "london", window)
+        reconciler.age.judge("sell", "london", window, ours, sums)
+    assert len(reconciler.age.suspected) == 3
 
 
 async def test_a_seller_has_kept_what_it_agrees_to_before_it_says_so(world):
@@ -276,7 +272,7 @@ async def test_a_seller_that_billed_something_else_is_named_and_nothing_is_chang
 
 
 async def test_more_entries_than_a_message_holds_are_asked_for_in_parts(world, monkeypatch):
-    monkeypatch.setattr("gateway.settlement.reconciler.ENTRIES_MAX", 3)
+    monkeypatch.setattr("gateway.settlement.as_seller.ENTRIES_MAX", 3)
     many = [delivery(10 * n, MORNING_S + n) for n in range(20)]
     for each in many:
         world.london.posted(each, Verdict.POST)
@@ -488,7 +484,7 @@ async def test_a_site_that_asks_for_payments_on_and_on_is_answered_when_we_look(
 async def test_a_seller_that_never_has_all_entries_is_not_asked_for_ever(world):
     both(world, delivery(0))
     reconciler = world.london.reconciler
-    reconciler._ask_entries("paris", CONTRACT, DAY_3_MS, DAY_4_MS)
+    reconciler.buying._ask_entries("paris", CONTRACT, DAY_3_MS, DAY_4_MS)
     asked = 1
     while world.mail:
         _, question = world.mail.popleft()
@@ -500,7 +496,7 @@ async def test_a_seller_that_never_has_all_entries_is_not_asked_for_ever(world):
     assert asked > QUESTIONS_MAX
     await world.london.reconciler.in_turn(world.london.reconciler.look)
     world.mail.clear()
-    reconciler._ask_entries("paris", CONTRACT, DAY_3_MS, DAY_4_MS)
+    reconciler.buying._ask_entries("paris", CONTRACT, DAY_3_MS, DAY_4_MS)
     assert world.mail  # after a look it may be asked again
 
 
@@ -900,7 +896,7 @@ async def test_an_operator_who_waits_for_a_comparison_gets_it_whatever_is_looked
     [comparison] = found
     assert comparison.state == "agreed"
     assert [each.line.reference for each in comparison.unmatched] == ["wire-1"]
-    assert not world.london.reconciler._asked
+    assert not world.london.reconciler.buying.asked
 
 
 async def test_a_buyer_that_voids_too_much_is_named_once(world):

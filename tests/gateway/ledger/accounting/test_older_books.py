@@ -91,7 +91,7 @@ async def test_it_is_looked_for_once_in_a_life_and_only_in_the_last_week(world):
     await meet(world, world.london)
     assert not older(world.london).behind
     world.utc_s += 2 * WEEK_S
-    world.london.reconciler._caught_up.clear()
+    world.london.reconciler.age.compared.clear()
     await meet(world, world.london)
     assert not older(world.london).behind
 
@@ -104,7 +104,7 @@ async def test_an_operator_goes_on_and_is_not_asked_again(world):
     await world.london.reconciler.in_turn(lambda: world.london.reconciler.accept("paris"))
     assert not older(world.london).behind
     world.utc_s += 3600.0
-    world.london.reconciler._caught_up.clear()  # another life
+    world.london.reconciler.age.compared.clear()  # another life
     await meet(world, world.london)
     assert not older(world.london).behind
     assert world.london.clean()
