@@ -208,27 +208,10 @@ def excess(levels: Sequence[ClaimLevel], used: Mapping[int, int]) -> dict[int, i
     return {at: slots for at, slots in found.items() if slots > 0}
 
 
-def called_back(
-    levels: Sequence[ClaimLevel], used: Mapping[int, int], wanted: Mapping[int, int], total: int
-) -> dict[int, int]:
-    """Return the slots, by claim, that its work must give up for claims below their guarantee.
+def surplus(levels: Sequence[ClaimLevel], used: Mapping[int, int]) -> dict[int, int]:
+    """Return the slots, by claim, that its work has beyond its guarantee, the most first.
 
-    A claim counts as below only with queued work. The claim that is furthest over its guarantee
-    gives first; no claim gives guaranteed slots.
-
-    Args:
-        wanted: by claim, the slots that its queued work could use.
+    These alone are called back for claims below their guarantee.
     """
-    short = sum(
-        min(slots, max(0, levels[at].guaranteed - used.get(at, 0))) for at, slots in wanted.items()
-    )
-    short -= max(0, total - sum(used.values()))
     over = {at: used.get(at, 0) - each.guaranteed for at, each in enumerate(levels)}
-    found: dict[int, int] = {}
-    for at in sorted(over, key=lambda at: (-over[at], at)):
-        slots = min(short, over[at])
-        if slots <= 0:
-            break
-        found[at] = slots
-        short -= slots
-    return found
+    return {at: over[at] for at in sorted(over, key=lambda at: (-over[at], at)) if over[at] > 0}

@@ -14,7 +14,7 @@ window or a reservation only tasks that end before it are started (backfilling).
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final, TypeVar
 
@@ -46,6 +46,7 @@ class PoolOccupancy:
         total: slots that take work, or would once started.
         tasks: tasks at workers, by worker and claim.
         used: slots, by claim.
+        peaks: the most slots since they were last set, by claim.
         shown: the latest adverts of its windows, kept for gateway.contracts.selling.advertising.
         examples: one party of each kind seen: all parties of a kind belong to the same claims in
             each known window. There are few kinds, however many parties there are.
@@ -55,9 +56,11 @@ class PoolOccupancy:
     total: int = 0
     tasks: Counter[tuple[int, int]] = field(default_factory=Counter)
     used: Counter[int] = field(default_factory=Counter)
+    peaks: Counter[int] = field(default_factory=Counter)
     levels: list[ClaimLevel] = field(default_factory=list)
     shown: dict[Any, tuple[Any, tuple[AdvertisedWindow, ...]]] = field(default_factory=dict)
     examples: dict[_Kind, Owner] = field(default_factory=dict)
+    _kept: Mapping[int, int] = field(default_factory=dict)
     _claims: list[Claims] = field(init=False)  # all sets of claims, current ones first
     _kinds: dict[Owner, _Kind] = field(default_factory=dict)
     # By kind and reservation; 0: none.
@@ -161,8 +164,22 @@ class PoolOccupancy:
     def size(self, total: int) -> None:
         """Set the number of slots."""
         if total != self.total or not self.levels:
-            self.total, self.levels = total, self.rules.now.claims.levels(total)
+            self.total, self.levels = total, self._leveled(total)
             self._closings.clear()
+
+    def keep(self, kept: Mapping[int, int]) -> None:
+        """Keep so many guaranteed slots for each claim, whatever it lends otherwise."""
+        if kept != self._kept:
+            self._kept = dict(kept)
+            self.levels = self._leveled(self.total)
+
+    def _leveled(self, total: int) -> list[ClaimLevel]:
+        levels = self.rules.now.claims.levels(total)
+        for claim, slots in self._kept.items():
+            level = levels[claim]
+            kept = max(level.kept, min(slots, level.guaranteed))
+            levels[claim] = replace(level, kept=kept)
+        return levels
 
 
 class Occupancy:
@@ -214,6 +231,8 @@ class Occupancy:
     def _count(self, pool: PoolOccupancy, assignment: Assignment, tasks: int) -> None:
         claim = pool.claim_of(assignment)
         count_slots(pool.tasks, pool.used, assignment.worker, claim, tasks)
+        if tasks > 0:
+            pool.peaks[claim] = max(pool.peaks[claim], pool.used[claim])
 
     # --- available slots -----------------------------------------------------------------------
 

@@ -12,11 +12,16 @@ Tasks that have not begun are recalled at once. Running tasks get a `Notice`, an
 them when it expires: the death of a gateway delays no stop. The tasks that have run for the
 shortest time are chosen, so that the least work is lost, and a choice is kept. Each task is taken
 to fill a slot, as long tasks do; shorter ones end before they need to be stopped.
+
+For guaranteed work only tasks are stopped in whose place it can run (`room_making`). The slots that
+it gets so are kept for it while it has waiting work, and stops that did not help are not repeated
+(`call_backs`).
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -28,9 +33,12 @@ from federation.words import count
 from gateway.scheduler.model import matching
 from gateway.scheduler.model.effects import Effect, Remark, SendToWorker
 from gateway.scheduler.model.jobs import Assignment, Job, Worker
+from gateway.scheduler.quotas import room_making
+from gateway.scheduler.quotas.call_backs import CallBacks
 from gateway.scheduler.quotas.entitling import Entitling
 from gateway.scheduler.quotas.occupancy import Occupancy, PoolOccupancy
-from policies.access.claims import called_back, excess
+from gateway.scheduler.quotas.room_making import GROWTH, RoomHeld, RoomWanted, WorkerRoom
+from policies.access.claims import excess, surplus
 from policies.access.entitlements import Work
 from policies.access.windows import Closing, PoolRules, Window
 from policies.placement.placement import Need
@@ -135,6 +143,9 @@ class Preemption:
         self._told: dict[int, _Told] = {}
         self._looked_at_s = UtcS(-inf)
         self._stopped: dict[str, deque[tuple[UtcS, int]]] = {}  # by pool: when, how many
+        self._call_backs: dict[str, CallBacks] = {}  # by pool
+        # By pool, the most slots that each claim had between the last two looks.
+        self._peaks: dict[str, Counter[int]] = {}
         self._said: dict[str, str] = {}  # by pool: the last message of a dry run
 
     def turned(self, turned: Mapping[str, PoolRules | None], utc_s: UtcS) -> None:
@@ -149,6 +160,8 @@ class Preemption:
             for name, pool in self._occupancy.pools.items()
             if name in turned
         }
+        for name in turned:
+            self._call_backs.pop(name, None)  # its claims may be others now
         youngest_first = sorted(self._told.values(), key=lambda told: -told.assignment.given_at_s)
         for told in youngest_first:
             name = told.assignment.worker.offer.pool
@@ -232,14 +245,80 @@ class Preemption:
             self._take(held.get(claim, []), slots, _Reason(name, window, by_s, text), utc_s)
             used[claim] -= slots
         wanted = self._wanted(name, pool, used, utc_s)
-        for claim, slots in called_back(pool.levels, used, wanted, pool.total).items():
-            text = f"guaranteed slots are needed by their owners{_in(window)}"
-            reason = _Reason(name, window, utc_s + grace_s, text)
-            self._take(held.get(claim, []), slots, reason, utc_s)
+        text = f"guaranteed slots are needed by their owners{_in(window)}"
+        reason = _Reason(name, window, utc_s + grace_s, text)
+        self._call_back(pool, wanted, used, held, by_s, reason, utc_s)
         self._tell_ahead(name, pool, held, utc_s)
+
+    def _call_back(
+        self,
+        pool: PoolOccupancy,
+        wanted: list[tuple[int, Job, int]],
+        used: Mapping[int, int],
+        held: Mapping[int, list[Assignment]],
+        by_s: UtcS,
+        reason: _Reason,
+        utc_s: UtcS,
+    ) -> None:
+        """Take slots from claims above their guarantee, for wanted work that can use them."""
+        over = surplus(pool.levels, used)
+        if not wanted or not over:
+            return
+        workers = [each for each in self._workers.values() if _is_of(reason.pool, each)]
+        rooms = {each.handle: self._room(each, by_s) for each in workers}
+        growth = pool.total - sum(each.slots for each in workers)
+        if growth > 0:
+            rooms[GROWTH] = WorkerRoom(growth, is_any=True)
+        calls = self._call_backs.setdefault(reason.pool, CallBacks())
+        coming = {claim: calls.coming(claim, used.get(claim, 0)) for claim, *_ in wanted}
+        wants = [
+            RoomWanted(
+                claim,
+                slots,
+                job.counted,
+                tuple(each.handle for each in workers if _can_run(job, each)),
+            )
+            for claim, job, slots in wanted
+        ]
+        holding = [
+            RoomHeld(each, claim, each.worker.handle, self._untold(each, by_s), each.job.counted)
+            for claim in over
+            for each in held.get(claim, ())
+        ]
+        free = pool.total - sum(used.values())
+        chosen = room_making.choose(wants, rooms, holding, over, free, coming)
+        for claim in dict.fromkeys(each.for_claim for each in chosen):
+            tasks = [(each.what, each.tasks) for each in chosen if each.for_claim == claim]
+            stops = self._take_from(tasks, reason, utc_s)
+            if stops:
+                stopped = sum(len(stop.tasks) for _, stop in stops)
+                level = min(pool.levels[claim].guaranteed, used.get(claim, 0) + stopped)
+                had = max(self._peaks[reason.pool][claim], used.get(claim, 0))
+                calls.called(claim, level, had, partial(_are_pending, stops))
+                pool.keep(calls.levels)
+
+    def _room(self, worker: Worker, by_s: UtcS) -> WorkerRoom:
+        """Return the room at a worker once the tasks with notice have stopped."""
+        most = worker.slots if worker.trial is None else min(worker.slots, worker.trial)
+        room = WorkerRoom(
+            most - worker.in_flight, {name: float(at) for name, at in worker.free.items()}
+        )
+        for each in worker.assignments.values():
+            told = self._told.get(each.id)
+            if told is not None:
+                room.change(each.job.counted, told.leaving(by_s))
+        room.slots = max(0, room.slots)  # tasks that have not begun are recalled
+        return room
+
+    def _untold(self, assignment: Assignment, by_s: UtcS) -> int:
+        """Return how many tasks of an assignment have no notice to stop by then."""
+        told = self._told.get(assignment.id)
+        tasks = len(assignment.left)
+        return tasks if told is None else len(_without(assignment.left, told.told(by_s)))
 
     def _may_concern(self, name: str, pool: PoolOccupancy, utc_s: UtcS) -> bool:
         """Whether any task may have to make room; faster than a check of all assignments."""
+        self._judge(name, pool, utc_s)
         if not any(pool.used.values()):
             return False
         if excess(pool.levels, pool.used) or self._wanted(name, pool, pool.used, utc_s):
@@ -252,6 +331,22 @@ class Preemption:
             for claim in (pool.claim(whose), *seats)
         )
         return any(each is not None and each.told_at_s <= utc_s for each in ahead)
+
+    def _judge(self, name: str, pool: PoolOccupancy, utc_s: UtcS) -> None:
+        """Check whether the slots that were called back are used, and which are still kept."""
+        calls = self._call_backs.get(name)
+        if calls is not None and calls.levels:
+            nothing = dict.fromkeys(calls.levels, 0)
+            working = {claim for claim, *_ in self._wanted(name, pool, nothing, utc_s)}
+            for claim in calls.look(pool.peaks, working, utc_s):
+                who = pool.rules.now.claims.all[claim].who
+                text = (
+                    f"pool {name} has stopped tasks for guaranteed slots of {who}, which has not "
+                    "used them: it stops none for a while"
+                )
+                self._effects.append(Remark(text))
+            pool.keep(calls.levels)
+        self._peaks[name], pool.peaks = pool.peaks, Counter(pool.used)
 
     def _held(self, name: str, pool: PoolOccupancy) -> dict[int, list[Assignment]]:
         """Return the assignments at a pool's workers, by claim, the latest first."""
@@ -270,14 +365,20 @@ class Preemption:
 
     def _wanted(
         self, name: str, pool: PoolOccupancy, used: Mapping[int, int], utc_s: UtcS
-    ) -> dict[int, int]:
-        """Return by claim how many of its guaranteed free slots waiting work could use."""
+    ) -> list[tuple[int, Job, int]]:
+        """Return, in order, the work that would use guaranteed slots which its claim lacks.
+
+        Of each job its claim, and the number of those slots.
+        """
+        calls = self._call_backs.get(name)
         short = {
             claim: level.guaranteed - used.get(claim, 0)
             for claim, level in enumerate(pool.levels)
             if level.guaranteed > used.get(claim, 0)
+            and (calls is None or calls.may_call(claim, utc_s))
         }
         found = dict.fromkeys(short, 0)
+        wanted: list[tuple[int, Job, int]] = []
         fitting: dict[Need, Worker | None] = {}
         entitled: dict[Work, float] = {}  # remaining slots, less those already wanted
         missing = sum(short.values())
@@ -305,16 +406,17 @@ class Preemption:
             entitled[job.work] -= tasks
             for claim in claims:
                 more = min(tasks, short[claim] - found[claim])
+                if more:
+                    wanted.append((claim, job, more))
                 found[claim] += more
                 missing -= more
                 tasks -= more
-        return {claim: slots for claim, slots in found.items() if slots}
+        return wanted
 
     def _fitting(self, name: str, job: Job) -> Worker | None:
         """Return a worker of a pool on which a job could run."""
         for each in self._workers.values():
-            is_there = each.offer.pool == name and not each.job and not each.draining
-            if is_there and matching.verdict(job, each) is None:
+            if _is_of(name, each) and matching.verdict(job, each) is None:
                 return each
         return None
 
@@ -349,45 +451,77 @@ class Preemption:
         is_ahead: bool = False,
     ) -> None:
         """Free `slots` slots of these: recall unstarted tasks now, stop running ones in time."""
-        if reason.window is not None and reason.window.is_dry:
-            self._say_once(reason, f"would stop {count(slots, 'task')}: {reason.text}")
+        if self._is_dry(reason, slots):
             return
         stopped = 0
         for each in held:
-            told = self._told.setdefault(each.id, _Told(each))
-            if reason.may_stop:
-                most = min(slots - stopped, self._left_this_minute(reason, utc_s))
-                stopped += self._stop(told, most, reason, utc_s, is_ahead=is_ahead)
-            if not told.is_recalled and not is_ahead:
-                told.is_recalled = True
-                self._recall(each)
+            stop = self._stop(each, slots - stopped, reason, utc_s, is_ahead=is_ahead)
+            stopped += len(stop.tasks) if stop is not None else 0
+            if not is_ahead:
+                self._recall_once(each)
+        self._say_stopped(reason, stopped)
+
+    def _take_from(
+        self, chosen: list[tuple[Assignment, int]], reason: _Reason, utc_s: UtcS
+    ) -> list[tuple[Assignment, _Stop]]:
+        """Free slots as `_take`, of these numbers of tasks; return the stops."""
+        if self._is_dry(reason, sum(tasks for _, tasks in chosen)):
+            return []
+        stops = []
+        for each, tasks in chosen:
+            stop = self._stop(each, tasks, reason, utc_s, is_ahead=False)
+            if stop is not None:
+                stops.append((each, stop))
+            self._recall_once(each)
+        self._say_stopped(reason, sum(len(stop.tasks) for _, stop in stops))
+        return stops
+
+    def _is_dry(self, reason: _Reason, slots: int) -> bool:
+        """Whether the window stops nothing, but says that it would."""
+        if reason.window is None or not reason.window.is_dry:
+            return False
+        self._say_once(reason, f"would stop {count(slots, 'task')}: {reason.text}")
+        return True
+
+    def _recall_once(self, assignment: Assignment) -> None:
+        told = self._told.setdefault(assignment.id, _Told(assignment))
+        if not told.is_recalled:
+            told.is_recalled = True
+            self._recall(assignment)
+
+    def _say_stopped(self, reason: _Reason, stopped: int) -> None:
         if stopped:
             stop = show_time(reason.stops_at_s)
             text = f"pool {reason.pool} stops {count(stopped, 'task')} by {stop}: {reason.text}"
             self._effects.append(Remark(text))
 
-    def _stop(self, told: _Told, most: int, reason: _Reason, utc_s: UtcS, *, is_ahead: bool) -> int:
-        """Tell at most `most` tasks of an assignment when they are stopped; return their number.
+    def _stop(
+        self, each: Assignment, most: int, reason: _Reason, utc_s: UtcS, *, is_ahead: bool
+    ) -> _Stop | None:
+        """Tell at most `most` tasks of an assignment when they are stopped, if any are.
 
         They are the last tasks without notice for this time or earlier.
         """
-        each, window = told.assignment, reason.window
-        assert window is not None, "reason.may_stop must be true here"
+        window, told = reason.window, self._told.setdefault(each.id, _Told(each))
+        if window is None or not reason.may_stop:
+            return None
+        most = min(most, self._left_this_minute(reason, utc_s))
         chosen = _last(each.left, told.told(reason.stops_at_s), most)
         count = len(chosen)
         if not count:
-            return 0
+            return None
         for later in told.stops:
             for first, stop in chosen:
                 later.tasks.remove(first, stop)
         told.stops = [later for later in told.stops if later.tasks]
-        told.stops.append(_Stop(window, reason.stops_at_s, chosen, is_ahead))
+        made = _Stop(window, reason.stops_at_s, chosen, is_ahead)
+        told.stops.append(made)
         self._notify(each, chosen, max(0.0, reason.stops_at_s - utc_s))
         if window.stops_per_minute:
             self._stopped.setdefault(reason.pool, deque()).append((utc_s, count))
         text = f"{reason.pool} stops {count} of its tasks by {show_time(reason.stops_at_s)}"
         each.job.note(utc_s, f"{text}: {reason.text}")
-        return count
+        return made
 
     def _notify(self, assignment: Assignment, tasks: RangeSet, in_s: float | None) -> None:
         for first, stop in tasks:
@@ -411,6 +545,23 @@ class Preemption:
         if self._said.get(reason.pool) != text:
             self._said[reason.pool] = text
             self._effects.append(Remark(f"pool {reason.pool}, dry run: {text}"))
+
+
+def _is_of(name: str, worker: Worker) -> bool:
+    """Whether a worker of a pool takes tasks."""
+    return worker.offer.pool == name and not worker.job and not worker.draining
+
+
+def _can_run(job: Job, worker: Worker) -> bool:
+    """Whether a worker could run a job if it had room."""
+    if matching.verdict(job, worker) is not None or (job.unfit and worker.place in job.unfit):
+        return False
+    return not worker.preparing or job.spec.function not in worker.preparing
+
+
+def _are_pending(stops: list[tuple[Assignment, _Stop]]) -> bool:
+    """Whether any of these tasks is still to stop; those that are overdue are not waited for."""
+    return any(not stop.is_overdue and _both(stop.tasks, each.left) for each, stop in stops)
 
 
 def _both(some: RangeSet, others: RangeSet) -> RangeSet:

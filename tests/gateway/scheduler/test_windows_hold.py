@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import pytest
+from support.pure.broker import after_its_time
 from support.pure.windows import NO_OTHERS, PRICE, RISK, WindowsWorld, assigned, orders, spec
 
 from federation.messages import messages
 from federation.reasons import Reason
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import Remark, SendToClient, Write
+from gateway.scheduler.model.effects import Remark, SendToClient, SendToWorker, Write
 from gateway.scheduler.quotas.occupancy import PoolOccupancy
 from policies.access.claims import EVERYTHING, NOTHING, Amount, Claim, Claims
 from policies.access.windows import EVERYBODY, Window
@@ -536,3 +537,130 @@ def test_a_worker_that_stops_nothing_is_told_of_and_not_waited_for():
     )
     world.now_s += 2
     assert not [each for each in world.do() if isinstance(each, Remark)]
+
+
+# --- room that the owner of guaranteed slots can use ----------------------------------------
+
+
+def two_hosts(*gpus, slots=2):
+    """A pool of hosts with so many GPUs each, where RISK has two slots guaranteed."""
+    world = WindowsWorld(replace(GUARANTEED, grace_s=0.0), slots=())
+    for number, gpu in enumerate(gpus, 1):
+        tags = {"gpu": gpu} if gpu else {}
+        world.do(events.WorkerJoined(number, f"w{number}", "fast", slots, tags, "3.11"))
+    return world
+
+
+def notices(effects):
+    """The worker and the tasks of each order to stop."""
+    return [
+        (each.worker, each.message)
+        for each in effects
+        if isinstance(each, SendToWorker) and isinstance(each.message, messages.Notice)
+    ]
+
+
+def stop_all(world, effects):
+    """Workers stop tasks at once; return the effects of that."""
+    found = []
+    for worker, notice in notices(effects):
+        values, failures = [b""], [[0, "preempted", "", b""]]
+        for task in range(notice.first, notice.stop):
+            stopped = events.Reported(worker, notice.assignment, task, values, failures)
+            found += world.do(stopped)
+    return found
+
+
+def test_guaranteed_slots_come_from_a_host_whose_tags_are_free_and_once():
+    """The youngest task was stopped, at the host whose GPUs the owner's first task had: it began
+    again there, was the youngest again, and was stopped again."""
+    world = two_hosts(2, 2)
+    world.learn(0.6)
+    world.submit("theirs", 60, name="pricing")
+    assert world.running("theirs") >= 4
+    world.now_s += 1
+    effects = world.submit("gpu", 20, name="risk", tags={"gpu": 2})
+    stopped = notices(effects)
+    assert sorted(worker for worker, _ in stopped) == [1, 2]
+    stop_all(world, effects)
+    places = [each.worker.handle for each in world.broker.jobs["gpu"].assignments.values()]
+    assert sorted(places) == [1, 2]
+    for _ in range(20):
+        world.now_s += 0.3
+        assert not notices(world.do(events.Ticked()))
+    assert world.running("theirs") == 2
+
+
+def test_idle_slots_without_the_tags_do_not_count_as_room_for_the_owner():
+    world = two_hosts(0, 2)
+    world.submit("theirs", 2, tags={"gpu": 1})
+    world.submit("other", 1)
+    assert world.running("other") == 1
+    assert sum(each.in_flight for each in world.broker.workers.values()) < 4
+    world.now_s += 1
+    effects = world.submit("gpu", 1, name="risk", tags={"gpu": 1})
+    assert [worker for worker, _ in notices(effects)] == [2]
+    stop_all(world, effects)
+    assert world.running("gpu") == 1
+
+
+def test_nothing_is_stopped_for_tags_that_would_not_be_free_then():
+    world = two_hosts(1, 1, slots=4)
+    world.submit("holds", 2, name="risk", tags={"gpu": 1})
+    world.turn(replace(GUARANTEED, claims=Claims((Claim(RISK, Amount(4)),)), grace_s=0.0))
+    world.submit("theirs", 60)
+    world.now_s += 1
+    effects = world.submit("more", 9, name="risk", tags={"gpu": 1})
+    for _ in range(5):
+        assert not notices(effects)
+        world.now_s += 0.3
+        effects = world.do(events.Ticked())
+
+
+def test_slots_that_others_left_are_kept_from_work_of_a_higher_priority():
+    """It took them first each time, and was stopped each time."""
+    world = two_hosts(0, slots=4)
+    world.submit("urgent", 60, priority=9.0)
+    world.now_s += 1
+    effects = world.submit("run", 20, name="risk")
+    assert [(each.first, each.stop) for _, each in notices(effects)] == [(2, 4)]
+    stop_all(world, effects)
+    assert world.running("run") == 2
+    # Its tasks are short: the next ones take their slots.
+    for _ in range(5):
+        for assignment in list(world.broker.jobs["run"].assignments.values()):
+            first = next(iter(assignment.left))[0]
+            done = events.Reported(1, assignment.id, first, [b""], wall_ns=2 * 10**9)
+            world.do(after_its_time(world.broker, done))
+        assert world.running("run") == 2
+        world.now_s += 0.3
+        assert not notices(world.do(events.Ticked()))
+    # Once nothing of it waits they are lent again.
+    world.do(events.CancelAsked(world.clients, 1, "run", (), False))
+    world.now_s += 0.3
+    world.do(events.Ticked())
+    for assignment in list(world.broker.jobs["run"].assignments.values()):
+        for first, _ in list(assignment.left):
+            done = events.Reported(1, assignment.id, first, [b""], wall_ns=2 * 10**9)
+            world.do(after_its_time(world.broker, done))
+    assert world.running("urgent") >= 4
+
+
+def test_stops_that_did_not_help_are_not_repeated_and_are_told():
+    """The pool's grid stops the host before a task would end: no rule of windows knows that."""
+    world = two_hosts(0, slots=4)
+    world.learn(3_600.0, name="risk")
+    world.submit("theirs", 60)
+    world.broker.workers[1].ends_at_s = world.now_s + 600.0
+    world.now_s += 1
+    effects = world.submit("run", 20, name="risk")
+    stops, remarks, began_s = 0, [], world.now_s
+    while world.now_s < began_s + 60.0:
+        stops += len(notices(effects))
+        remarks += [each.text for each in effects if isinstance(each, Remark)]
+        stop_all(world, effects)
+        world.now_s += 0.3
+        effects = world.do(events.Ticked())
+    assert 0 < stops <= 2 * 4  # after 0, 6, 17 and 38 s
+    assert any("which has not used them: it stops none for a while" in each for each in remarks)
+    assert world.running("theirs") >= 4

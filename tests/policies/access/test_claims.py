@@ -10,10 +10,10 @@ from policies.access.claims import (
     Amount,
     Claim,
     Claims,
-    called_back,
     excess,
     more,
     read_amount,
+    surplus,
 )
 from policies.parties import OTHERS, Owner, read_party
 
@@ -68,21 +68,12 @@ def test_how_many_more_slots_a_claim_may_take(claims, used, claim, slots):
     assert more(claims.levels(10), used, 10, claim) == slots
 
 
-@pytest.mark.parametrize(
-    ("used", "wanted", "given"),
-    [
-        ({REST: 10}, {1: 100}, {REST: 6}),
-        ({REST: 10}, {1: 2}, {REST: 2}),
-        ({REST: 10, 1: 0}, {}, {}),
-        ({REST: 4}, {1: 100}, {}),  # there are six free
-        ({REST: 8}, {1: 100}, {REST: 4}),
-        ({1: 6, REST: 4}, {1: 100}, {}),  # it has its guaranteed slots
-        ({0: 3, REST: 7}, {1: 6}, {REST: 6}),
-        ({0: 7, REST: 3}, {1: 8}, {0: 6}),
-    ],
-)
-def test_what_is_called_back_for_those_who_have_less_than_theirs(used, wanted, given):
-    assert called_back(OWNED.levels(10), used, wanted, 10) == given
+def test_slots_beyond_a_guarantee_are_found_the_most_first():
+    levels = OWNED.levels(10)
+    assert list(surplus(levels, {REST: 10}).items()) == [(REST, 10 - levels[REST].guaranteed)]
+    assert surplus(levels, {1: 6, REST: 0}) == {}
+    assert list(surplus(levels, {0: 3, REST: 7})) == [REST, 0]
+    assert list(surplus(levels, {0: 7, REST: 3})) == [0, REST]
 
 
 def test_what_is_over_its_claim_is_found():
@@ -128,32 +119,6 @@ def test_nobody_takes_more_than_there_is_nor_what_is_kept_for_others(claims, tot
             kept = max(0, each.kept - used.get(at, 0))
             assert more(levels, used, total, at) >= min(kept, each.most - used.get(at, 0))
     assert excess(levels, used) == {}
-
-
-@given(
-    claims=claims,
-    total=st.integers(1, 30),
-    used=st.dictionaries(st.integers(0, 4), st.integers(0, 30)),
-    wanted=st.dictionaries(st.integers(0, 4), st.integers(0, 50)),
-)
-def test_what_is_called_back_is_enough_and_never_of_what_is_guaranteed(claims, total, used, wanted):
-    levels = claims.levels(total)
-    used = {at: slots for at, slots in used.items() if at < len(levels)}
-    wanted = {at: slots for at, slots in wanted.items() if at < len(levels)}
-    total = max(total, sum(used.values()))
-    levels = claims.levels(total)
-    given_up = called_back(levels, used, wanted, total)
-    for at, slots in given_up.items():
-        assert 0 < slots <= used[at] - levels[at].guaranteed
-    left = {at: slots - given_up.get(at, 0) for at, slots in used.items()}
-    free = total - sum(left.values())
-    short = sum(
-        min(slots, max(0, levels[at].guaranteed - left.get(at, 0))) for at, slots in wanted.items()
-    )
-    over = sum(max(0, slots - levels[at].guaranteed) for at, slots in left.items())
-    assert free >= short or over == 0
-    if given_up:
-        assert free <= short
 
 
 @given(claims=claims, total=st.integers(0, 30))
