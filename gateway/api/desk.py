@@ -5,7 +5,7 @@ An answer is plain data. A question that can't be answered gets a code and a sen
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -56,7 +56,14 @@ from gateway.ledger.db.usage.records import Dimension
 from gateway.ledger.page.facts import PageFacts, to_plain
 from gateway.ledger.page.gathering import gather
 from gateway.peering import orders
-from gateway.runtime.user_pace import ORDERS_PER_S, OrderPace, QuestionPace
+from gateway.runtime.user_pace import (
+    OPERATOR_BURST,
+    OPERATOR_BURST_S,
+    OPERATOR_ORDERS_PER_S,
+    OPERATOR_SHARE,
+    OrderPace,
+    QuestionPace,
+)
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.stored_terms import stored_terms
 from gateway.sessions.listener import PeerSession
@@ -146,7 +153,9 @@ class Desk:
         self._search = JobSearch(site)
         self._findings = KeptFindings()
         self._pace = OrderPace()
+        self._operator_order_pace = OrderPace(OPERATOR_ORDERS_PER_S, OPERATOR_BURST)
         self._question_pace = QuestionPace()
+        self._operator_pace = QuestionPace(OPERATOR_SHARE, OPERATOR_BURST_S)
         self._heavy_turn = trio.Lock()
         self._under_way: Counter[int] = Counter()  # questions, by peer
         self._verbs: dict[str, Callable[[Asker, dict[str, Any]], Awaitable[Any]]] = {
@@ -165,8 +174,8 @@ class Desk:
             "can": self._can,
             "report": self._report,
             "page": self._page,
-            "sites": self._sites,
-            "pools": self._pools,
+            "sites": partial(self._in_turn, self._sites),
+            "pools": partial(self._in_turn, self._pools),
             "deals": self._deals,
             "explain": self._explain,
             "shares": partial(self._in_turn, self._shares),
@@ -254,8 +263,8 @@ class Desk:
             _check_home(peer, ask.verb)
         verb = self._verbs.get(ask.verb)
         if verb is not None:
-            if ask.verb in PACED and not asker.is_operator:
-                await self._keep_pace(asker.user)
+            if ask.verb in PACED:
+                await self._keep_pace(asker)
             return await verb(asker, ask.details)
         if ask.verb in orders.VERBS:
             return await self._order(peer, ask)
@@ -264,13 +273,14 @@ class Desk:
         known = ", ".join((*self._verbs, *books_desk.QUESTIONS))
         raise BadQuestion(f"no question {ask.verb[:60]!r}; known questions: {known}")
 
-    async def _keep_pace(self, user: str) -> None:
+    async def _keep_pace(self, asker: Asker) -> None:
         """Let a user's order wait its turn; BadQuestion if too many wait already."""
-        wait_s = self._pace.wait_s(user, self._site.runtime.mono_s())
+        pace = self._operator_order_pace if asker.is_operator else self._pace
+        wait_s = pace.wait_s(asker.user, self._site.runtime.mono_s())
         if wait_s is None:
             raise BadQuestion(
-                f"too many orders by {user} wait already: this site carries out "
-                f"{ORDERS_PER_S:g} a second of one user; give fewer at a time",
+                f"too many orders by {asker.user} wait already: this site carries out "
+                f"{pace.per_s:g} a second of one user; give fewer at a time",
                 Reason.BUSY,
             )
         if wait_s:
@@ -284,24 +294,35 @@ class Desk:
     ) -> Any:
         """Answer a question that takes the loop for milliseconds, in its user's turn.
 
-        One user's have a share of the loop, and two are never answered in one pass of it: thirty
-        that are ready together would keep it for as long as all of them take. The turn is of all
-        users, so `verb` can't wait in it: it reads the store before or after.
+        One user's have a share of the loop, an operator's a larger one. Two are never answered in
+        one pass of it: thirty that are ready together would keep it for as long as all of them
+        take. A verb that yields leaves the loop to others there, and goes on in the next pass. The
+        turn is of all users, so `verb` can't wait in it: it reads the store before or after.
         """
         clock = self._site.runtime.mono_s
-        wait_s = 0.0 if asker.is_operator else self._question_pace.wait_s(asker.user, clock())
+        pace = self._operator_pace if asker.is_operator else self._question_pace
+        wait_s = pace.wait_s(asker.user, clock())
         if wait_s is None:
-            raise BadQuestion(self._question_pace.refusal(asker.user, clock()), Reason.BUSY)
+            raise BadQuestion(pace.refusal(asker.user, clock()), Reason.BUSY)
         if wait_s:
             await trio.sleep(wait_s)
         async with self._heavy_turn:
-            began_s = time.thread_time()
+            loop_s, began_s = 0.0, time.thread_time()
             try:
-                return verb(asker, details)
+                found = verb(asker, details)
+                if not isinstance(found, Generator):
+                    return found
+                while True:
+                    try:
+                        next(found)
+                    except StopIteration as end:
+                        return end.value
+                    loop_s += time.thread_time() - began_s
+                    await trio.lowlevel.checkpoint()
+                    began_s = time.thread_time()
             finally:
-                if not asker.is_operator:
-                    loop_s = time.thread_time() - began_s
-                    self._question_pace.took(asker.user, loop_s, clock())
+                loop_s += time.thread_time() - began_s
+                pace.took(asker.user, loop_s, clock())
 
     async def _job_order(self, verb: str, asker: Asker, details: dict[str, Any]) -> Any:
         """Hold, release or prioritise a job."""
@@ -328,7 +349,13 @@ class Desk:
         except (books_desk.BadBooksQuestion, NoSuchEntry) as error:
             raise BadQuestion(str(error)) from None
 
-    async def _status(self, asker: Asker, _details: dict[str, Any]) -> Any:
+    async def _status(self, asker: Asker, details: dict[str, Any]) -> Any:
+        found = await self._in_turn(self._status_now, asker, details)
+        problems = await find_problems(self._site, self._findings, is_for_all=asker.may_see_all)
+        found["problems"] = [each.to_plain() for each in problems]
+        return found
+
+    def _status_now(self, asker: Asker, _details: dict[str, Any]) -> dict[str, Any]:
         site = self._site
         clients = sum(peer.role == "client" for peer in site.listener.peers.values())
         found = work_views.status(site.broker, site.config.name, site.addresses, clients)
@@ -337,8 +364,6 @@ class Desk:
         found["older_books"] = [older.why_not(each) for each in sorted(older.behind)]
         # Shown only to askers that may see all, like other dealings between sites.
         found["lapsed"] = site.exchange.sales.lapsed() if asker.may_see_all else []
-        problems = await find_problems(site, self._findings, is_for_all=asker.may_see_all)
-        found["problems"] = [each.to_plain() for each in problems]
         return found
 
     async def _jobs(self, asker: Asker, details: dict[str, Any]) -> Any:
@@ -403,7 +428,7 @@ class Desk:
         sentence = wait_reason(broker, job, reasons, utc_s, is_nested=self._is_of_task(job))
         if job.places is not None and job_limits.is_left_out(reasons):
             exchange = self._site.exchange
-            exchange.refresh(utc_s, without=job)
+            exchange.refresh(utc_s, without=job, is_question=True)
             decision = exchange.decide_for(job, job.waiting, utc_s)
             sentence = job_limits.why_no_place(decision) or sentence
         return {"why_waiting": reasons, "waits_for": sentence}
@@ -588,10 +613,10 @@ class Desk:
         here = (peer.user for peer in self._site.listener.peers.values())
         return frozenset((*config.groups, *here, *(str(each.key[0]) for each in ran)))
 
-    async def _sites(self, _asker: Asker, _details: dict[str, Any]) -> Any:
+    def _sites(self, _asker: Asker, _details: dict[str, Any]) -> Any:
         return federation_desk.sites(self._site)
 
-    async def _pools(self, _asker: Asker, _details: dict[str, Any]) -> Any:
+    def _pools(self, _asker: Asker, _details: dict[str, Any]) -> Any:
         return federation_desk.pools(self._site)
 
     async def _deals(self, _asker: Asker, _details: dict[str, Any]) -> Any:
@@ -633,12 +658,17 @@ class Desk:
         # It may have ended while this question waited for its turn.
         return found if found is not None else await self._explain_past(asker, str(name))
 
-    def _explain_present(self, asker: Asker, details: dict[str, Any]) -> Any:
-        """Explain an unfinished or a hypothetical job; None: it is unfinished no more."""
-        found = federation_desk.explain(self._site, details, asker)
-        job = self._site.broker.jobs.get(found.get("job", "")) if found is not None else None
-        if job is None:
+    def _explain_present(
+        self, asker: Asker, details: dict[str, Any]
+    ) -> Generator[None, None, dict[str, Any] | None]:
+        """Explain an unfinished or a hypothetical job, in parts; None: it is unfinished no more."""
+        found = yield from federation_desk.explain(self._site, details, asker)
+        if found is None or "job" not in found:
             return found
+        yield
+        job = self._site.broker.jobs.get(found["job"])
+        if job is None:
+            return None
         return found | self._waits(job, self._site.runtime.utc_s())
 
     def _shares(self, asker: Asker, _details: dict[str, Any]) -> Any:

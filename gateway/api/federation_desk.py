@@ -1,6 +1,6 @@
 """Answers questions about the federation: sites, pools, deals, explain."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -74,22 +74,28 @@ async def deals(site: SiteContext) -> Any:
     return federation_views.deals(totals, disputes)
 
 
-def explain(site: SiteContext, details: Mapping[str, Any], asker: Asker) -> Any:
-    """Explain where a job goes, or where one would go; BadQuestion.
+def explain(
+    site: SiteContext, details: Mapping[str, Any], asker: Asker
+) -> Generator[None, None, dict[str, Any] | None]:
+    """Explain where a job goes, or where one would go, in parts; BadQuestion.
 
-    None: the asker sees no unfinished job of this name.
+    With thousands of jobs and workers it takes tens of milliseconds: it yields where the loop may
+    do other things meanwhile. None: the asker sees no unfinished job of this name.
     """
     utc_s = _utc_s(site)
     name = details.get("job", "")
     job = site.broker.jobs.get(name) if isinstance(name, str) else None
     if job is not None and not asker.may_see(job.whose.user, job.whose.project, job.whose.site):
         job = None
-    site.exchange.refresh(utc_s, without=job)
     if name:
         if job is None:
             return None
+        site.exchange.refresh(utc_s, without=job, is_question=True)
         approved = site.peers.registry.approved if site.peers is not None else None
-        found = federation_views.explain_job(job, site.exchange, site.broker, utc_s, approved)
+        explaining = federation_views.explain_job(job, site.exchange, site.broker, utc_s, approved)
+        found = yield from explaining
+        if job.id not in site.broker.jobs:
+            return None
         found["residency"] = _residency(site, job.spec)
         found["budgets"] = of_job(job, site.broker.spending.why_waiting(job))
         shares = site.broker.shares
@@ -101,7 +107,7 @@ def explain(site: SiteContext, details: Mapping[str, Any], asker: Asker) -> Any:
         places = job.places or {}
         found["growing"] = [each.view() for each in site.controllers if places.get(each.pool.name)]
         return found
-    return _dry_run(site, details, _user(asker, details), utc_s)
+    return (yield from _dry_run(site, details, _user(asker, details), utc_s))
 
 
 def _user(asker: Asker, details: Mapping[str, Any]) -> str:
@@ -123,7 +129,9 @@ def _user(asker: Asker, details: Mapping[str, Any]) -> str:
         raise BadQuestion(str(error)) from None
 
 
-def _dry_run(site: SiteContext, details: Mapping[str, Any], user: str, utc_s: UtcS) -> Any:
+def _dry_run(
+    site: SiteContext, details: Mapping[str, Any], user: str, utc_s: UtcS
+) -> Generator[None, None, dict[str, Any]]:
     tasks, task_s = details.get("tasks", 1), details.get("task_s")
     if type(tasks) is not int or not 1 <= tasks <= TASKS_MAX:
         raise BadQuestion("tasks must be a whole number of at least 1")
@@ -138,17 +146,21 @@ def _dry_run(site: SiteContext, details: Mapping[str, Any], user: str, utc_s: Ut
         spec = job_event(_read(opening), 0, user or "nobody", groups).spec
     except (BadJob, ProtocolError, TypeError, ValueError) as error:
         raise BadQuestion(f"invalid job description: {error}") from None
-    site.exchange.refresh(utc_s, whose=spec.whose)  # windows and claims as they are for them
+    # Windows and claims as they are for them.
+    site.exchange.refresh(utc_s, whose=spec.whose, is_question=True)
     spending = site.broker.spending
     spec = spending.denominated(spec)
     decision = site.exchange.decide(spec, tasks, utc_s, task_s)
     own, broker = site.config.name, site.broker
     found = with_drains(decision, broker, own, utc_s).to_plain()
+    yield
     note_waits(found, broker, own)
+    yield
     found["user"] = spec.user
     found["residency"] = _residency(site, spec)
     found |= limits_of(spec, decision, site.exchange)
     given_s = spec.task_s if task_s is None else float(task_s)
+    yield
     unmet = site.exchange.unmet("", replace(spec, task_s=given_s), tasks, utc_s)
     found["refused_by_limits"] = unmet.text if unmet is not None else ""
     found["begins_late"] = given_s is None and is_too_late(spec, decision)

@@ -88,6 +88,7 @@ class Planned(NamedTuple):
 
 
 NEVER_YET: Final = Planned()
+QUESTION_STALE_S: Final = 0.5  # how old the state of our pools may be in answers to questions
 
 
 class Exchange:
@@ -149,6 +150,7 @@ class Exchange:
         }
         self.limits = LimitWatch(self._judge_planned, self._outcome)
         self._version = 0
+        self._kept_stock: Stock | None = None  # for questions
         self._sellers = 0  # how often we learnt of another seller, or of another pool of one
         self._planned: dict[str, Planned] = {}
         self._moving = Moving(broker.jobs, broker.durations.of)
@@ -485,9 +487,26 @@ class Exchange:
             if pools:
                 self._outcome.happened(events.PlacesLeft(job.id, pools))
 
-    def refresh(self, utc_s: UtcS, without: Job | None = None, whose: Owner = NOBODY_KNOWN) -> None:
-        """Update the market with the current state of our own pools; see `show`."""
-        self.market.learn(self.show(utc_s, without, whose=whose), utc_s)
+    def refresh(
+        self,
+        utc_s: UtcS,
+        without: Job | None = None,
+        whose: Owner = NOBODY_KNOWN,
+        *,
+        is_question: bool = False,
+    ) -> None:
+        """Update the market with the current state of our own pools; see `show`.
+
+        For the answer to a question (`is_question`) a state of up to QUESTION_STALE_S ago will do:
+        to look at all workers and jobs takes most of the time of an answer.
+        """
+        stock = None
+        if is_question:
+            kept = self._kept_stock
+            if kept is None or not 0 <= utc_s - kept.utc_s < QUESTION_STALE_S:
+                kept = self._kept_stock = self._stock(utc_s)
+            stock = kept._replace(utc_s=utc_s)
+        self.market.learn(self.show(utc_s, without, stock, whose=whose), utc_s)
 
     def decide_for(
         self,

@@ -11,8 +11,12 @@ from federation.clocks import MonoS
 
 ORDERS_PER_S: Final = 10.0  # of one user, on average
 BURST: Final = 100  # orders that may come at once
+OPERATOR_ORDERS_PER_S: Final = 100.0  # of one operator, who acts on everybody's jobs
+OPERATOR_BURST: Final = 5_000
 SHARE: Final = 0.1  # of the loop, for the heavy questions of one user
 BURST_S: Final = 0.5  # of the loop's time that a rested user may take at once
+OPERATOR_SHARE: Final = 0.3  # of one operator, whose scripts ask about all jobs
+OPERATOR_BURST_S: Final = 3.0
 LEAST_S: Final = 0.002  # that a question is taken to need before it has been answered
 WAIT_MAX_S: Final = 10.0  # orders and questions that would wait for longer are refused
 USERS_MAX: Final = 10_000
@@ -48,10 +52,15 @@ class OrderPace(_UserPace):
     """When the next order of each user may be carried out: a durable write and a log line.
 
     A script with many orders is slowed down and loses none.
+
+    Args:
+        per_s: orders of one user in a second, on average.
+        burst: orders that may come at once.
     """
 
-    def __init__(self) -> None:
-        super().__init__(ORDERS_PER_S, BURST)
+    def __init__(self, per_s: float = ORDERS_PER_S, burst: float = BURST) -> None:
+        super().__init__(per_s, burst)
+        self.per_s = per_s
 
     def wait_s(self, user: str, mono_s: MonoS) -> float | None:
         """Take one order of a user; return how long it has to wait; None: it is one too many."""
@@ -63,10 +72,15 @@ class QuestionPace(_UserPace):
 
     A question such as `explain` takes the loop for milliseconds, with many jobs or sites for
     longer. One user, with any number of sessions, leaves the loop to the others.
+
+    Args:
+        share: of the loop, that the questions of one user may take.
+        burst_s: of the loop's time that a rested user may take at once.
     """
 
-    def __init__(self) -> None:
-        super().__init__(SHARE, BURST_S)
+    def __init__(self, share: float = SHARE, burst_s: float = BURST_S) -> None:
+        super().__init__(share, burst_s)
+        self._share = share
 
     def wait_s(self, user: str, mono_s: MonoS) -> float | None:
         """Take one question; return how long it has to wait; None: it is one too many.
@@ -82,8 +96,8 @@ class QuestionPace(_UserPace):
     def refusal(self, user: str, mono_s: MonoS) -> str:
         """Say why a question of a user is one too many, and when it no longer is."""
         ahead_s = max(0.0, self._full_at_s.get(user, mono_s) - mono_s)
-        again_s = ahead_s + LEAST_S / SHARE - self._burst_s - WAIT_MAX_S
+        again_s = ahead_s + LEAST_S / self._share - self._burst_s - WAIT_MAX_S
         return (
-            f"questions by {user} took {ahead_s * SHARE:.1f} s of this site lately: "
+            f"questions by {user} took {ahead_s * self._share:.1f} s of this site lately: "
             f"try again in {max(1, math.ceil(again_s))} s"
         )

@@ -4,7 +4,7 @@ The keys are an interface (`--json`, Client.explain): they are only ever added t
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from typing import Any, Final
 
 from federation.clocks import UtcS
@@ -152,8 +152,8 @@ def explain_job(
     broker: Broker,
     utc_s: UtcS,
     approved: Collection[str] | None = None,
-) -> Any:
-    """Where a job's tasks are and may go, and the verdict on every known pool.
+) -> Generator[None, None, dict[str, Any]]:
+    """Where a job's tasks are and may go, and the verdict on every known pool, in parts.
 
     Args:
         job: the job.
@@ -165,7 +165,9 @@ def explain_job(
     left = max(1, job.waiting or job.in_flight or (job.total or 0) - len(job.ended))
     decision = with_drains(exchange.decide_for(job, left, utc_s), broker, exchange.site, utc_s)
     found = decision.to_plain()
+    yield
     note_waits(found, broker, exchange.site, without=job)
+    yield
     found |= limits_of_job(job, decision, exchange, utc_s)
     found["job"] = job.id
     found["held"] = held_text(job)

@@ -15,7 +15,16 @@ from federation.reasons import Reason
 from federation.signed.tokens import Scope
 from gateway.config.site import PoolConfig
 from gateway.ledger.db.jobs.records import AttachedLost
-from gateway.runtime.user_pace import BURST, ORDERS_PER_S, OrderPace, QuestionPace
+from gateway.runtime.user_pace import (
+    BURST,
+    OPERATOR_BURST,
+    OPERATOR_BURST_S,
+    OPERATOR_ORDERS_PER_S,
+    OPERATOR_SHARE,
+    ORDERS_PER_S,
+    OrderPace,
+    QuestionPace,
+)
 from gateway.scheduler.model import events
 from gateway.scheduler.model.stored_terms import spec_of
 from policies.access.entitlements import EntitlementRule, Entitlements
@@ -466,7 +475,7 @@ async def test_the_orders_of_one_user_have_a_pace_and_those_of_the_operator_have
 
         monkeypatch.setattr("gateway.api.desk.trio", SimpleNamespace(sleep=sleep))
         pace = OrderPace()  # its clock stands still
-        still = SimpleNamespace(wait_s=lambda user, _: pace.wait_s(user, 100.0))
+        still = SimpleNamespace(wait_s=lambda user, _: pace.wait_s(user, 100.0), per_s=ORDERS_PER_S)
         monkeypatch.setattr(counter.site.desk, "_pace", still)
         for at in range(BURST + 2):
             await counter.ask("hold" if at % 2 == 0 else "release", job="j-fx")
@@ -482,7 +491,8 @@ async def test_the_orders_of_one_user_have_a_pace_and_those_of_the_operator_have
 
 async def test_forgetting_jobs_has_the_pace_of_orders(tmp_path, monkeypatch):
     async with counter_of(tmp_path) as counter:
-        monkeypatch.setattr(counter.site.desk, "_pace", SimpleNamespace(wait_s=lambda *_: None))
+        full = SimpleNamespace(wait_s=lambda *_: None, per_s=ORDERS_PER_S)
+        monkeypatch.setattr(counter.site.desk, "_pace", full)
         assert (await counter.ask("forget", job="j-x")).code == Reason.BUSY
         assert (await counter.ask("forget", job="j-x", home=True)).code == Reason.JOB_NOT_FOUND
 
@@ -519,7 +529,59 @@ async def test_a_rule_that_has_no_name_says_to_omit_it(tmp_path):
         assert text.startswith("the change: a rule of kind budget needs a name")
 
 
-@pytest.mark.parametrize("verb", ["explain", "workers", "shares"])
+async def test_an_operators_orders_have_a_wider_pace(tmp_path, monkeypatch):
+    async with counter_of(tmp_path) as counter:
+        full = OrderPace(OPERATOR_ORDERS_PER_S, OPERATOR_BURST)
+        monkeypatch.setattr(counter.site.desk, "_operator_order_pace", full)
+        while full.wait_s("ann", counter.site.runtime.mono_s()) is not None:
+            pass
+        code, reason = await counter.refusal("hold", job="j-x", home=True)
+        assert code == Reason.BUSY
+        assert "carries out 100 a second" in reason
+
+
+@pytest.mark.parametrize("verb", ["status", "explain", "pools"])
+async def test_an_operators_questions_have_a_larger_share_of_the_loop(tmp_path, monkeypatch, verb):
+    async with counter_of(tmp_path) as counter:
+        pace = QuestionPace(OPERATOR_SHARE, OPERATOR_BURST_S)
+        monkeypatch.setattr(counter.site.desk, "_operator_pace", pace)
+        pace.took("ann", OPERATOR_BURST_S, counter.site.runtime.mono_s())
+        assert (await counter.ask(verb, home=True)).code == ""
+        pace.took("ann", OPERATOR_BURST_S + 3.0, counter.site.runtime.mono_s())
+        code, reason = await counter.refusal(verb, home=True)
+        assert code == Reason.BUSY
+        assert re.match(r"questions by ann took [89]\.\d s of this site lately", reason)
+
+
+async def test_others_have_their_turns_between_the_parts_of_an_explanation(tmp_path, monkeypatch):
+    """And the workers and jobs of the site are counted once for many explanations."""
+    async with counter_of(tmp_path, pools=WORKERS) as counter:
+        open_jobs(counter)
+        await counter.site.record()
+        passes, counts = [], []
+        stock = counter.site.exchange._stock
+        monkeypatch.setattr(
+            counter.site.exchange, "_stock", lambda *at, **of: counts.append(1) or stock(*at, **of)
+        )
+
+        async def others():
+            while True:
+                passes.append(counter.site.desk._heavy_turn.locked())
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(others)
+            for details in ({"job": "j-fx"}, {"tasks": 5}):
+                passes.clear()
+                counts.clear()
+                for _ in range(20):
+                    assert (await counter.ask("explain", **details)).code == ""
+                assert sum(passes) >= 40
+                assert len(counts) <= 3
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("verb", ["explain", "workers", "shares", "status", "sites"])
 async def test_heavy_questions_of_a_user_have_a_share_of_the_loop(tmp_path, monkeypatch, verb):
     async with counter_of(tmp_path) as counter:
         pace = QuestionPace()

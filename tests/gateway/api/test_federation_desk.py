@@ -2,6 +2,8 @@
 
 from types import SimpleNamespace
 
+from support.pure.parts import whole
+
 from gateway.api import federation_desk
 from gateway.trust.rights import Asker
 from policies.parties import Owner
@@ -15,4 +17,4 @@ def test_another_users_job_is_as_if_it_never_was():
         exchange=SimpleNamespace(refresh=lambda utc_s, without: None),
     )
     for name in ("j-7", "j-8"):
-        assert federation_desk.explain(site, {"job": name}, Asker(1, "bob")) is None
+        assert whole(federation_desk.explain(site, {"job": name}, Asker(1, "bob"))) is None

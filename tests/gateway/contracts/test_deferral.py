@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support.pure.parts import whole
 from support.pure.town import CHEAP, DEAR, UTC_S, Town, spec
 
 from federation.messages import deals
@@ -175,7 +176,7 @@ def test_explain_says_until_when_it_waits_and_what_that_saves(town):
     london = town.sites["london"]
     london.submit(8, wishes=may_wait())
     job = london.broker.jobs["j"]
-    found = explain_job(job, london.exchange, london.broker, UTC_S)
+    found = whole(explain_job(job, london.exchange, london.broker, UTC_S))
     assert (found["short"], found["short_reason"]) == (8, "better-later")
     deferral = found["deferral"]
     assert deferral["waits"] == 8
@@ -185,7 +186,7 @@ def test_explain_says_until_when_it_waits_and_what_that_saves(town):
     assert [run["tasks"] for run in deferral["runs"]] == [8]
     london.submit(8, "other", wishes=may_wait(for_s=3.0))
     job = london.broker.jobs["other"]
-    found = explain_job(job, london.exchange, london.broker, UTC_S)
+    found = whole(explain_job(job, london.exchange, london.broker, UTC_S))
     assert found["deferral"]["waits"] == 0
     assert "but starts now: " in found["deferral"]["text"]
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import inf
 
 import pytest
+from support.pure.parts import whole
 from support.pure.town import CHEAP, DEAR, RULES, UTC_S, Town, dear_and_cheap, spec
 
 from federation.errors import ProtocolError
@@ -205,8 +206,8 @@ def test_work_waits_for_another_sites_window_or_goes_elsewhere_by_its_jobs_wish(
     if when_closed is WhenClosed.WAIT:
         assert not london.at_work[1], "it waits"
         london.exchange.refresh(UTC_S + town.now_s, london.broker.jobs["j"])
-        found = explain_job(
-            london.broker.jobs["j"], london.exchange, london.broker, UTC_S + town.now_s
+        found = whole(
+            explain_job(london.broker.jobs["j"], london.exchange, london.broker, UTC_S + town.now_s)
         )
         assert [(each["site"], each["opens_s"]) for each in found["shares"]] == [("paris", opens_s)]
         assert found["when_closed"] == "wait"
@@ -1089,7 +1090,7 @@ def test_explain_counts_what_is_under_way_once(town):
     town.deliver()
     job = london.broker.jobs["second"]
     assert (job.waiting, job.in_flight) == (0, 3)
-    found = explain_job(job, london.exchange, london.broker, UTC_S)
+    found = whole(explain_job(job, london.exchange, london.broker, UTC_S))
     assert [share["site"] for share in found["shares"]] == ["paris"], found["text"]
 
 
@@ -1153,7 +1154,7 @@ def test_explain_shows_a_few_workers_of_each_pool_those_with_tasks_first():
         london.join(1, **({"fast": True} if at >= 298 else {}))
     london.submit(2, tags={"fast": True})
     job = london.broker.jobs["j"]
-    found = explain_job(job, london.exchange, london.broker, UTC_S)
+    found = whole(explain_job(job, london.exchange, london.broker, UTC_S))
     assert [each["in_flight"] for each in found["places"]] == [1, 1, *[0] * 8]
     assert {each["why_not"] != "" for each in found["places"][2:]} == {True}
     assert found["places_left_off"] == [{"pool": "local", "workers": 290, "in_flight": 0}]

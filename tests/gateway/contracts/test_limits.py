@@ -6,6 +6,7 @@ from math import inf
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support.pure.parts import whole
 from support.pure.town import CHEAP, DEAR, UTC_S, Town, spec
 
 from federation.messages.messages import Dropped, Kept, RejectJob
@@ -265,7 +266,7 @@ def test_what_can_not_be_kept_any_more_is_said_and_goes_on(town):
     assert [note["text"] for note in work_views.notes(job)] == [job.unmet]
     [why] = work_views.why_waiting(london.broker, job, UTC_S)
     assert (why["reason"], why["text"]) == ("limits-unmet", job.unmet)
-    found = explain_job(job, london.exchange, london.broker, UTC_S + town.now_s)
+    found = whole(explain_job(job, london.exchange, london.broker, UTC_S + town.now_s))
     assert found["unmet"]["offers"][0]["kind"] == "later"
     assert found["unmet"]["reason"] == "deadline"
     assert job.in_flight or job.waiting

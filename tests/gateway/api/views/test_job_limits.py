@@ -1,6 +1,7 @@
 """An explanation of a job's deadline, and of workers that the plan leaves out."""
 
 import pytest
+from support.pure.parts import whole
 from support.pure.town import CHEAP, DEAR, UTC_S, Town, spec
 
 from gateway.api.views import job_limits, work_views
@@ -20,7 +21,7 @@ def town():
 
 def explained(town, site, approved=None):
     [job] = site.broker.jobs.values()
-    return explain_job(job, site.exchange, site.broker, UTC_S + town.now_s, approved)
+    return whole(explain_job(job, site.exchange, site.broker, UTC_S + town.now_s, approved))
 
 
 def test_a_job_that_will_miss_its_deadline_says_so(town):
