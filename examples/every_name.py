@@ -167,6 +167,7 @@ def detached(client: Client) -> float:
     progress: Progress = job.progress()
     cost: Cost = job.cost()
     print(progress.done, progress.failed, progress.cancelled, progress.total)
+    print(progress.running, progress.waiting)
     print(str(cost), cost.nanos, cost.currency, cost.price_nanos, cost.wall_ns)
     print(cost.user, cost.project, job.details(timeout=10)["name"])
     lines: list[LogLine] = [*job.logs(follow=True), *job.logs(0)]

@@ -1,6 +1,7 @@
 """The exceptions that failed calls raise in the client."""
 
 import contextlib
+from dataclasses import replace
 
 from federation.engine.books.streams import Ended
 from federation.errors import (
@@ -13,16 +14,20 @@ from federation.errors import (
     SerializationError,
     SessionRefused,
 )
+from federation.objects.room import with_advice
 from federation.payload import open_result
 from federation.raised import add_note, has_note, show_call
 from federation.reasons import Reason
 
 
-def failure_of(ended: Ended, task: int, job: str) -> BaseException:
+def failure_of(ended: Ended, task: int, job: str, results: str | None) -> BaseException:
     """Return the exception of a failed call, with a note that says which call it is.
 
     A worker adds one that names itself too; this is for failures that no worker has noted.
+    `results` is the option of that name as the job was opened with it; None: it is detached.
     """
+    if ended.kind == "result":
+        ended = replace(ended, text=with_advice(ended.text, results))
     error = exception_of(ended)
     if ended.kind in FAILURES and not has_note(error):
         add_note(error, f"task {task} of job {job}{_call(ended.arguments)}")

@@ -401,9 +401,14 @@ def resolve(future: Any, outcome: Outcome) -> None:
             if future.cancelled() or concurrent.futures.Future.cancel(future):
                 future.set_running_or_notify_cancel()
         elif isinstance(outcome, Ended):
-            future.finish(None, failure_of(outcome, future.task, future.job))
+            future.finish(None, failure_of(outcome, future.task, future.job, results_of(future)))
     except concurrent.futures.InvalidStateError:
         return  # it was resolved already: exactly once is kept
+
+
+def results_of(future: Any) -> str:
+    """Return the option `results` with which a future's job was opened."""
+    return str(future._stream.opening.results)
 
 
 def opened(outcome: Any, results: str) -> Any:

@@ -294,7 +294,7 @@ class JobHandle:
     def _value(self, outcome: bytes | Ended, task: int, return_exceptions: bool) -> Any:
         if not isinstance(outcome, Ended):
             return open_result(outcome)
-        error = failure_of(outcome, task, self.id)
+        error = failure_of(outcome, task, self.id, None)
         if return_exceptions:
             return error
         raise error

@@ -200,7 +200,7 @@ class MapResults(Generic[T]):
         if type(outcome) is Ended:
             if outcome.kind == "cancelled":
                 self._check_closing()
-            error = failure_of(outcome, bundle.first + at, self.job)
+            error = failure_of(outcome, bundle.first + at, self.job, self._stream.opening.results)
         else:
             try:
                 value = opened(outcome, self._stream.opening.results)

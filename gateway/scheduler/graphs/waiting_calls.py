@@ -31,8 +31,9 @@ DEPENDENCY: Final = "dependency"  # the kind of failure of a call that lacks an 
 FILLED_BYTES_MAX: Final = 60 << 20  # of a call with its inputs; a message has at most 64 MiB
 LOOKED_MAX: Final = 200_000  # inputs of the calls that one message brings: a tenth of a second
 REMEDY: Final = (
-    'use options(results="auto") for the tasks that make them, which leaves large results as '
-    "objects, or put a value that many calls read by client.put"
+    'use options(results="auto") for the tasks that make them, which leaves large results of '
+    "submit and map as objects (those of submit_job are values always), or put a value that many "
+    "calls read by client.put"
 )
 VALUES_BYTES_MAX: Final = 1 << 30  # of values with which calls wait, at a site
 # From these on, those of running tasks included, tasks that make more than they free wait.

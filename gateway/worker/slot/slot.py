@@ -28,6 +28,7 @@ from federation.objects.inputs import has_inputs, read_head
 from federation.objects.left import AUTO, INLINE_BYTES, LEFT, REF, WHOLE, read_left
 from federation.objects.manifests import digest_text
 from federation.objects.references import pickle_of
+from federation.objects.room import too_large
 from federation.objects.segments import Segment, create
 from federation.payload import NONE, PROTOCOL, SCALARS, pickle_result
 from federation.raised import add_note, seal_exception, show_call
@@ -268,7 +269,9 @@ class Slot:
                     else:
                         data = dumps(value, PROTOCOL) if type(value) in SCALARS else _pickle(value)
                     if len(data) > self._result_bytes_max:
-                        raise _too_large(value, data, self._result_bytes_max)
+                        raise _RefusedError(
+                            too_large(_type_name(value), len(data), self._result_bytes_max)
+                        )
                     values.append(data)
                     part.bytes += len(data)
             except BaseException as error:  # noqa: BLE001 - a task may raise anything
@@ -415,14 +418,6 @@ def _unpicklable(value: Any, error: Exception) -> _RefusedError:
     return _RefusedError(
         f"the result, of type {_type_name(value)}, can't be pickled: "
         f"{type(error).__name__}: {error}"
-    )
-
-
-def _too_large(value: Any, data: bytes, bytes_max: int) -> _RefusedError:
-    return _RefusedError(
-        f"the result, of type {_type_name(value)}, has {len(data):,} bytes, the limit is "
-        f"{bytes_max:,}: return less data, run the client on the gateway's host with "
-        'options(results="auto"), or write it to a file and return its name'
     )
 
 
