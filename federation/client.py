@@ -70,6 +70,7 @@ EXPLAINED: Final = (
     "currency",
     "python",
     "wishes",
+    "preemptible",
 )
 # Pickles of clients name it so.
 _Where = ConnectionSettings

@@ -212,6 +212,10 @@ def test_a_job_waits_for_another_sites_window_or_goes_elsewhere_by_its_wish(tmp_
         wait_until(lambda: [each["opens_s"] for each in shares("wait")] != [None], "it is known")
         assert [each["site"] for each in shares("wait")] == ["paris"]
         assert [each["site"] for each in shares("elsewhere")] == ["london"]
+        for choice, site in (("wait", "paris"), ("elsewhere", "london")):
+            plan = client.options(when_closed=choice).explain(abs)
+            assert [each["site"] for each in plan["shares"]] == [site]
+            assert ("opens at " in str(plan)) is (choice == "wait")
 
         waits = client.options(name="waits", when_closed="wait").submit(abs, -1)
         assert client.options(name="goes", when_closed="elsewhere").submit(abs, -2).result(300) == 2
@@ -219,6 +223,7 @@ def test_a_job_waits_for_another_sites_window_or_goes_elsewhere_by_its_wish(tmp_
         assert [group["reason"] for group in explained["refused"]] == ["waits-for-window"]
         shown = run("explain", "--gateway", london.address, waits.job)
         assert "at paris/local: opens at " in shown
+        assert "at paris/local: opens at " in str(client.explain(waits))
         assert not waits.done()
 
         paris.config.write_text(text)
