@@ -63,7 +63,7 @@ from gateway.scheduler.quotas.roster import WorkerRoster
 from gateway.scheduler.quotas.spending import BudgetEnding, BudgetEnforcement
 from gateway.scheduler.tasks.charging import Charging
 from gateway.scheduler.tasks.completion import TaskCompletion, doubted, is_sound
-from gateway.scheduler.tasks.end_texts import deadline_text
+from gateway.scheduler.tasks.end_texts import deadline_text, inputs_deadline_text
 from gateway.scheduler.tasks.history import History
 from gateway.scheduler.tasks.job_control import JobControl, held_text
 from gateway.scheduler.tasks.left_jobs import LeftJobs
@@ -727,8 +727,15 @@ class Broker:
             self._effects.append(KeepOutput(assignment.job.id, pieces))
 
     def _keep_deadlines(self, utc_s: UtcS) -> None:
-        """End queued tasks whose deadline has passed."""
-        overdue = self._dispatcher.overdue(utc_s)[:LEFT_TURN_MAX]
+        """End queued tasks, and calls that wait for inputs, whose deadline has passed."""
+        for job in self.graphs.overdue(utc_s, LEFT_TURN_MAX):
+            if not job.blocked:  # it has failed with a job before it
+                continue
+            sources = map(self.jobs.get, self.graphs.inputs_of(job))
+            text = inputs_deadline_text(job, [each for each in sources if each is not None])
+            self._completion.drop_blocked(job, "deadline", text)
+            self._registry.finish(job, utc_s)
+        overdue = self._dispatcher.overdue(utc_s, LEFT_TURN_MAX)
         # Ending queued tasks frees no slot: the answer is the same for all of them.
         is_full = bool(overdue) and all(
             each.in_flight >= each.slots for each in self.workers.values()
@@ -848,12 +855,6 @@ class Broker:
         for job in self._ends.look() if self._ends.recovered else ():
             self._registry.finish(job, utc_s)
         self.graphs.look(utc_s)
-        for job in self.graphs.waiting_jobs():
-            deadline_s = job.spec.wishes.deadline_s
-            if deadline_s is not None and deadline_s <= utc_s:
-                text = f"the deadline of job {job.id} passed"
-                self._completion.drop_waiting(job, "deadline", text)
-                self._registry.finish(job, utc_s)
         for job, (code, reason) in self._provisional.look(self.jobs, utc_s):
             self._registry.reject(job, RejectJob(job.id, code, reason), utc_s)
         self._absent.ticked(utc_s)

@@ -1,7 +1,7 @@
 """Why a job waits, in one sentence for a progress bar; made from `views.why_waiting`. Pure."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from federation.clocks import UtcS
 from federation.reasons import Reason
@@ -9,9 +9,9 @@ from federation.words import count, duration_text
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.matching import BOUGHT
+from gateway.scheduler.tasks.end_texts import sources_text
 
 NO_TAG = "has no tag "  # how a worker's refusal for a missing tag begins (policies.placement)
-SOURCES_SHOWN: Final = 3  # jobs whose results are waited for
 # The verbs with which refusals of a worker begin, for several workers.
 _PLURALS = {
     "is": "are",
@@ -65,12 +65,8 @@ def wait_reason(
 def inputs_reason(broker: Broker, job: Job) -> str:
     """Return the reason why a job waits whose tasks all need results of others."""
     names = broker.graphs.inputs_of(job)
-    known = [each for each in map(broker.jobs.get, names) if each is not None and each is not job]
-    shown = [f"{each.spec.name} (job {each.id})" for each in known[:SOURCES_SHOWN]]
-    if len(known) > SOURCES_SHOWN:
-        shown.append(f"{count(len(known) - SOURCES_SHOWN, 'other job')}")
-    of = f" of {', '.join(shown)}" if shown else " of other tasks"
-    return f"{count(job.blocked, 'task')} of it wait{'s' * (job.blocked == 1)} for results{of}"
+    of = sources_text(job, (each for each in map(broker.jobs.get, names) if each is not None))
+    return f"{count(job.blocked, 'task')} of it wait{'s' * (job.blocked == 1)} for results of {of}"
 
 
 def of_workers(number: int, text: str, everyone: int = 0, noun: str = "worker") -> str:

@@ -242,9 +242,10 @@ class Dispatcher:
         if not queue:
             del self._queues[leaf]
 
-    def overdue(self, utc_s: UtcS) -> list[Job]:
-        """Return the jobs with waiting tasks whose deadline has passed."""
-        return [job for _, job in takewhile(lambda pair: pair[0][0] <= utc_s, self._dated)]
+    def overdue(self, utc_s: UtcS, at_most: int) -> list[Job]:
+        """Return jobs with waiting tasks whose deadline has passed, the earliest first."""
+        dated = takewhile(lambda pair: pair[0][0] <= utc_s, self._dated)
+        return [job for _, job in islice(dated, at_most)]
 
     def waiting_groups(self) -> Iterator[tuple[Job, int]]:
         """Yield a job of each group with equal terms, and the number of its waiting tasks."""

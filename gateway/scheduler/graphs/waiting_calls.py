@@ -11,6 +11,7 @@ inputs have ended: only then does anything ask for a slot.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, takewhile
 from typing import Any, Final, Protocol
 
 from federation.clocks import UtcS
@@ -20,6 +21,7 @@ from federation.objects.inputs import TaskRow, filled, has_inputs, read_head
 from federation.objects.left import left_in
 from federation.ranges import Range, RangeSet
 from federation.words import duration_text, headline, size_text
+from gateway.base.ranked import RankedItems
 from gateway.scheduler.graphs.core import CycleFound, Ready, TaskGraph
 from gateway.scheduler.graphs.edges import call_ranges
 from gateway.scheduler.model.effects import Effect, HoldObjects, ReadOutcomes
@@ -119,6 +121,7 @@ class WaitingCalls:
         self.sources: set[str] = set()
         self.touched: dict[str, Job] = {}
         self._utc_s = UtcS(0.0)
+        self._dated: RankedItems[Job] = RankedItems()  # jobs of waiting calls, by deadline
 
     @property
     def values_bytes(self) -> int:
@@ -251,7 +254,7 @@ class WaitingCalls:
         ready: list[Ready] = []
         for low, high in RangeSet((task, task + 1) for task, _ in waiting):
             rows = [rows for task, rows in waiting if low <= task < high]
-            job.blocked += high - low
+            self._count(job, high - low)
             size = sum(len(self._calls[job.id][task]) for task in range(low, high))
             job.blocked_bytes += size
             job.hold_bytes(size)
@@ -285,11 +288,24 @@ class WaitingCalls:
                     continue
                 job.hold_bytes(-len(call))
                 job.blocked_bytes -= len(call)
-                job.blocked -= 1
+                self._count(job, -1)
                 found.append(call)
         if not calls:
             self._calls.pop(job.id, None)
         return found
+
+    def _count(self, job: Job, more: int) -> None:
+        """Count so many more calls of a job that wait; while there are any its deadline counts."""
+        before = _due(job)
+        job.blocked += more
+        after = _due(job)
+        if before != after:
+            self._dated.move(job, before, after)
+
+    def overdue(self, utc_s: UtcS, at_most: int) -> list[Job]:
+        """Return jobs with waiting calls whose deadline has passed, the earliest first."""
+        dated = takewhile(lambda pair: pair[0][0] <= utc_s, self._dated)
+        return [job for _, job in islice(dated, at_most)]
 
     # --- chains: calls that go to a slot with the task that they wait for ------------------------
 
@@ -323,7 +339,7 @@ class WaitingCalls:
             job.hold_bytes(len(back.arguments[0]))
             job.blocked_bytes += len(back.arguments[0])
         job.riding -= len(tasks)
-        job.blocked += len(tasks)
+        self._count(job, len(tasks))
         self._release(ready)
         riders = RangeSet((task, task + 1) for task in tasks)
         return [run.cut(low, high) for low, high in riders.missing(run.first, run.stop)]
@@ -627,6 +643,12 @@ class WaitingCalls:
     def waiting_jobs(self) -> list[Job]:
         """Return the jobs with calls that wait for inputs."""
         return [self._jobs[name] for name in self._calls]
+
+
+def _due(job: Job) -> tuple[UtcS, int] | None:
+    """Return the deadline of waiting calls as a sort key; None: none waits, or without one."""
+    deadline_s = job.spec.wishes.deadline_s
+    return (deadline_s, job.number) if job.blocked and deadline_s is not None else None
 
 
 def _is_same(source: Job, job: Job) -> bool:

@@ -28,7 +28,15 @@ from gateway.scheduler.model.effects import (
     Write,
 )
 from gateway.scheduler.model.events import Reported
-from gateway.scheduler.model.jobs import ALL_TASKS, Assignment, Job, QueuedBundle, Strikes, Worker
+from gateway.scheduler.model.jobs import (
+    ALL_TASKS,
+    EVERY_TASK,
+    Assignment,
+    Job,
+    QueuedBundle,
+    Strikes,
+    Worker,
+)
 from gateway.scheduler.model.peer_queries import PeerQueries
 from gateway.scheduler.quotas.accounts import Accounts, BrokerClient
 from gateway.scheduler.quotas.roster import WorkerRoster
@@ -373,6 +381,11 @@ class TaskCompletion:
             dropped.add(first, stop)
         self.drop(job, list(dropped), failure, reason)
         self._dispatcher.mark_ready(job)
+
+    def drop_blocked(self, job: Job, failure: str, reason: str) -> None:
+        """End all calls that wait for inputs with a failure."""
+        if job.unblock is not None:
+            self.drop(job, job.unblock(EVERY_TASK), failure, reason)
 
     def drop(
         self,

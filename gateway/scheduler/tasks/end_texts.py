@@ -1,9 +1,14 @@
 """Why tasks end without a run: the limit of their job, with its figures, and what to do. Pure."""
 
+from collections.abc import Iterable, Sequence
+from typing import Final
+
 from federation.money import format_money
 from federation.offers import show_time
-from federation.words import duration_text
+from federation.words import count, duration_text
 from gateway.scheduler.model.jobs import Job
+
+SOURCES_SHOWN: Final = 3  # jobs that are named
 
 
 def deadline_text(job: Job, measured_s: float | None, *, is_full: bool) -> str:
@@ -29,6 +34,30 @@ def deadline_text(job: Job, measured_s: float | None, *, is_full: bool) -> str:
             f"had {duration_text(had_s)}; set a later deadline_s"
         )
     return f"{text}: no slot was free for it" if is_full else text
+
+
+def inputs_deadline_text(job: Job, sources: Sequence[Job]) -> str:
+    """Say when the deadline of calls passed that wait for results, and of which jobs these are.
+
+    Args:
+        job: the job of the calls.
+        sources: the unfinished jobs that they wait for.
+    """
+    at_s = job.spec.wishes.deadline_s
+    when = "" if at_s is None else f" at {show_time(at_s)}"
+    return (
+        f"the deadline of job {job.id} passed{when} before the call began: it waited for results "
+        f"of {sources_text(job, sources)}; set a later deadline_s, or a deadline for these as well"
+    )
+
+
+def sources_text(job: Job, sources: Iterable[Job]) -> str:
+    """Return the names of the jobs whose results others need, without `job` itself."""
+    known = [each for each in sources if each is not job]
+    shown = [f"{each.spec.name} (job {each.id})" for each in known[:SOURCES_SHOWN]]
+    if len(known) > SOURCES_SHOWN:
+        shown.append(count(len(known) - SOURCES_SHOWN, "other job"))
+    return ", ".join(shown) or "other tasks"
 
 
 def cost_text(job: Job) -> str:

@@ -13,6 +13,7 @@ from federation.objects.manifests import SHA256
 from federation.reasons import Reason
 from gateway.base.tags import OBJECTS_TAG
 from gateway.ledger.db import records
+from gateway.scheduler import broker
 from gateway.scheduler.graphs import waiting_calls
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import HoldObjects, ReadOutcomes, TakeObjects
@@ -344,6 +345,33 @@ def test_waiting_calls_end_at_their_deadline():
     world.now_s += 6
     (dropped,) = told(world.do(events.Ticked()), Dropped)
     assert (dropped.job, dropped.failure) == ("b", "deadline")
+    when = "the deadline of job b passed at 1970-01-01 00:16:45 UTC before"
+    assert dropped.reason.startswith(f"{when} the call began: it waited for results of f (job a); ")
+    assert not world.broker.graphs.overdue(world.now_s, 10)
+
+
+def test_so_many_waiting_jobs_end_at_their_deadline_in_one_turn(monkeypatch):
+    monkeypatch.setattr(broker, "LEFT_TURN_MAX", 2)
+    world = GraphWorld(slots=1)
+    world.submit(1, "a")
+    for at, name in enumerate("edcb"):
+        world.open(name, wishes=Wishes(deadline_s=world.now_s + 5 - at))
+        world.wait_for(name, 0, [("a", 0, 1)])
+    world.open("z")
+    world.wait_for("z", 0, [("a", 0, 1)])
+    world.now_s += 6
+    ended = [[each.job for each in told(world.do(events.Ticked()), Dropped)] for _ in range(3)]
+    assert ended == [["b", "c"], ["d", "e"], []]
+    assert world.job("z").blocked == 1
+
+
+def test_a_job_whose_calls_no_longer_wait_has_no_deadline_of_these():
+    world = GraphWorld(slots=1)
+    begun = world.submit(1, "a")
+    world.open("b", wishes=Wishes(deadline_s=world.now_s + 5))
+    world.wait_for("b", 0, [("a", 0, 1)])
+    world.run(begun, "a", lambda order: {})
+    assert not world.broker.graphs.overdue(world.now_s + 100, 10)
 
 
 def test_a_head_that_is_wrong_is_left_to_its_slot():
