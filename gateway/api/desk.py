@@ -379,14 +379,14 @@ class Desk:
         name = await self._search.resolve(asker, READ.text(details, "job"), for_order=True)
         if name not in self._site.broker.jobs:
             row: JobRow | None = await self._site.read(self._site.store.jobs.get, name)
-            if row is not None and may_return(row):
+            if row is None:
+                self._check_accepted(asker, name)
+            if row is None or may_return(row):
                 return name
-            may_know = row is not None and asker.may_see(row.user, row.project)
-            if row is not None and (may_know or asker.is_operator):
+            if asker.may_see(row.user, row.project) or asker.is_operator:
                 utc_s = self._site.runtime.utc_s()
                 reason = job_choices.ended(work_views.stored_job(row), utc_s)
                 raise BadQuestion(reason, Reason.JOB_NOT_FOUND)
-            self._check_accepted(asker, name)
         return name
 
     def _check_accepted(self, asker: Asker, name: str) -> None:
