@@ -21,6 +21,7 @@ class Reason(StrEnum):
     ENVIRONMENT_PREPARING = "environment-preparing"
     NO_SANDBOX = "no-sandbox"
     NO_INPUTS = "no-inputs"
+    OBJECTS_STAY = "objects-stay"
     TAG_IN_USE = "tag-in-use"
     BUSY = "busy"
     HELD = "held"
@@ -67,6 +68,7 @@ NEVER = frozenset(
         Reason.ENVIRONMENT_MISSING,
         Reason.NO_SANDBOX,
         Reason.NO_INPUTS,
+        Reason.OBJECTS_STAY,
         Reason.SITE_NOT_TRUSTED,
         Reason.SITE_FORBIDDEN,
         Reason.OUTSIDE_JURISDICTION,
@@ -90,6 +92,7 @@ TEXTS: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.ENVIRONMENT_PREPARING: "the environment of the job is being prepared",
         Reason.NO_SANDBOX: "there is no sandbox for such work",
         Reason.NO_INPUTS: "calls that wait for other tasks are not taken there",
+        Reason.OBJECTS_STAY: "the objects that the calls refer to can't go there",
         Reason.TAG_IN_USE: "running tasks use what the job requires of a tag",
         Reason.BUSY: "all slots are busy",
         Reason.HELD: "the job is held",

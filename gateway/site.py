@@ -25,6 +25,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -52,6 +53,7 @@ from gateway.base.store_lookup import T
 from gateway.base.values import ConfigError
 from gateway.carbon.meters import Meters
 from gateway.config.environments import OWN_USER, TAKES_NONE
+from gateway.config.federation import FederationConfig
 from gateway.config.site import SiteConfig, make_folder
 from gateway.contracts.exchange import Exchange
 from gateway.grids.kinds import Installed
@@ -65,10 +67,12 @@ from gateway.ledger.db.records import Record
 from gateway.ledger.store.store import Store
 from gateway.ledger.store.waiting import open_patiently
 from gateway.logs.task_logs import TaskLogs
+from gateway.objects.bulk.carrier_process import CarrierProcess, CarrierSettings
 from gateway.objects.keeper import ObjectKeeper, host_bytes
 from gateway.peering.gossip_loop import GossipLoop
 from gateway.peering.message_router import MessageRouter
 from gateway.peering.neighbours import FederationSide
+from gateway.peering.object_transfers import ObjectTransfers
 from gateway.peering.peers import open_federation
 from gateway.runtime.capacity_recorder import CapacityRecorder
 from gateway.runtime.environment import RuntimeEnvironment
@@ -79,12 +83,13 @@ from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
 from gateway.scheduler.model.events import Event
 from gateway.sessions.doorkeeper import keep_door
-from gateway.sessions.links import LinkNews
+from gateway.sessions.links import ApprovalEnded, LinkNews
 from gateway.sessions.listener import News, PeerSession, SessionListener
 from gateway.sessions.peer_sessions import TICK_S, PipeWatch
 from gateway.sessions.token_bucket import TokenBucket
 from gateway.settlement.context import SettlementContext
 from gateway.settlement.reconciler import Reconciler
+from gateway.trust.ticket_signer import TicketSigner
 from policies.parties import Owner
 
 FORGET_S: Final = 60.0  # old results are looked for so often at least
@@ -136,6 +141,8 @@ class Site:
                 config.state_path,
                 RETURNING * config.rules.grace_s,
             )
+        self.transfers: ObjectTransfers | None = None  # of objects, where they move
+        self._carrier: CarrierProcess | None = None
         self._scope: trio.CancelScope | None = None  # of all that serves
         self._more_results: WeakValueDictionary[str, trio.Event] = WeakValueDictionary()
         self._more_output: WeakValueDictionary[str, trio.Event] = WeakValueDictionary()
@@ -269,6 +276,9 @@ class Site:
         if self.objects is not None:
             self.objects.look()
             nursery.start_soon(self.objects.run)
+            if self.transfers is not None and self._carrier is not None:
+                nursery.start_soon(self._run_carrier, self.objects, self._carrier)
+                nursery.start_soon(self.transfers.run)
         nursery.start_soon(self.keeper.run)
         if self.config.results_s:
             nursery.start_soon(self._forget_old)
@@ -314,7 +324,7 @@ class Site:
 
     def _owner_of(self, job: str) -> tuple[str, str] | None:
         found = self.broker.jobs.get(job)
-        return None if found is None else (found.spec.user, found.spec.project)
+        return None if found is None else (found.spec.user, found.spec.scope)
 
     async def _run_local(self, grid: LocalGrid) -> None:
         """Run a local pool: its tasks may refer to objects of a gateway that was lost."""
@@ -372,6 +382,8 @@ class Site:
                 *(peers, self.server, under, self._say),
                 lambda router: self._open_books(peers, router),
             )
+            if self.objects is not None and seat.ticket_signer is not None:
+                self._open_transfers(self.objects, seat.ticket_signer, self._router)
         self.watch = Watch(
             self.config.alerts,
             self.config.name,
@@ -383,6 +395,37 @@ class Site:
             utc_s=under.utc_s,
         )
         self.server.recover()
+
+    def _open_transfers(
+        self, objects: ObjectKeeper, signer: TicketSigner, router: MessageRouter
+    ) -> None:
+        """Let objects move between this site and others."""
+        federation = self.config.federation or FederationConfig()
+        carrier = self._carrier = CarrierProcess(
+            CarrierSettings(
+                self.config.name,
+                federation.bulk_listen,
+                federation.bulk_advertise,
+                str(self.config.trust_path),
+            ),
+            signer.own_keys,
+            objects.for_agents,
+            self._say,
+        )
+        self.transfers = ObjectTransfers(
+            *(router, self.server, objects, carrier, signer),
+            self.runtime.utc_s,
+            lambda _moved: None,
+            self._say,
+        )
+        router.transfers = self.transfers
+        self.server.on_pull = self.transfers.pull
+        self.exchange.pulls_objects = True
+        self.exchange.reach.objects_stay = self.transfers.why_ours_stay
+
+    async def _run_carrier(self, objects: ObjectKeeper, carrier: CarrierProcess) -> None:
+        await objects.settled()
+        await carrier.run()
 
     def _open_books(self, peers: FederationSide, router: MessageRouter) -> Reconciler:
         """Open the comparison of our books with other sites', which sends by the router."""
@@ -420,6 +463,9 @@ class Site:
         """Take news of the sessions that this site dials."""
         assert self._router is not None
         self._router.hear_link(news)
+        if isinstance(news, ApprovalEnded) and self._carrier is not None:
+            cut = partial(self._carrier.cut, news.site, news.reason, self.runtime.utc_s())
+            self._nursery.start_soon(cut)
 
     def _heard_all(self) -> None:
         """Note that all news of one batch on the dialled sessions has been taken."""

@@ -26,6 +26,8 @@ WINDOWS_MAX: Final = 32
 MEMBERS_MAX: Final = 256  # of a set of projects or sites
 NAME_CHARS_MAX: Final = 60
 TAG_CHARS_MAX: Final = 200
+OBJECTS_TAG: Final = "objects"  # of workers that hand objects of their site to their slots
+PULLS_TAG: Final = "objects:pull"  # … whose site fetches the objects of other sites' calls
 TAG_MARKS: Final = frozenset(",=")  # as in `linux,gpu=2`, the notation for tags
 SLOTS_MAX: Final = 10**8
 NUMBER_MAX: Final = 1e12

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from federation.messages.wire import Count, Lines, Payloads, Text
+from federation.messages.wire import Count, Lines, Number, Payloads, Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,27 +88,18 @@ class StopPull:
 
 @dataclass(frozen=True, slots=True)
 class CutSite:
-    """Gateway → carrier: this site is approved no more: end its streams, and take no new ones."""
+    """Gateway → carrier: this site was approved no more at `at_s`: end its streams.
+
+    Its tickets of before then are taken no more.
+    """
 
     kind: ClassVar[str] = "cut-site"
     site: Text
     reason: Text
-
-
-@dataclass(frozen=True, slots=True)
-class TicketServed:
-    """Carrier → gateway: a stream has ended that was opened by a ticket of ours.
-
-    `sent_bytes` went into the socket; how many have arrived, the receipt says.
-    """
-
-    kind: ClassVar[str] = "ticket-served"
-    ticket: Text
-    to: Text
-    sent_bytes: Count
+    at_s: Number
 
 
 CARRIER_MESSAGES: Final[tuple[type[Any], ...]] = (
     *(SetUpCarrier, CarrierReady, RenewKeys, PullObject, ObjectPulled, StopPull),
-    *(CutSite, TicketServed),
+    CutSite,
 )

@@ -117,7 +117,8 @@ class Commit(FromBuyer, to=Receiver.SALES, sealed=True):
 class Forward(FromBuyer, to=Receiver.SALES, at_once=True):
     """Run calls `first`, `first` + 1, … of the job under this epoch: a number that only grows.
 
-    A result counts only under the epoch under which its task was last forwarded.
+    A result counts only under the epoch under which its task was last forwarded. With `objects`
+    some calls refer to objects of the buyer: the seller asks for tickets, and fetches them.
     """
 
     kind: ClassVar[str] = "forward"
@@ -125,6 +126,7 @@ class Forward(FromBuyer, to=Receiver.SALES, at_once=True):
     epoch: Count
     first: Count
     arguments: Payloads
+    objects: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from federation.messages import deals, payments, reconciliation, reserving, slices  # noqa: F401 - their messages
+from federation.messages import (  # noqa: F401 - their messages
+    deals,
+    payments,
+    reconciliation,
+    reserving,
+    slices,
+    transferring,
+)
 from federation.messages.registry import REGISTRY, FromBuyer, FromEither, FromSeller, Receiver
 from federation.messages.wire import (
     Anything,

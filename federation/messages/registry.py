@@ -25,6 +25,7 @@ class Receiver(StrEnum):
     BOOKS = "books"
     LENDING = "lending"  # slices of this site's budgets
     BORROWING = "borrowing"
+    OBJECTS = "objects"  # objects that move between sites
 
 
 class Row(NamedTuple):

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from federation.objects.manifests import digest_text, read_digest
 from federation.reasons import Reason
+from federation.users import check_project
 from federation.wishes import USUAL_PROJECT
 from gateway.api.context import BadQuestion, SiteContext
 from gateway.objects.catalogue import HeldObject, sums
@@ -127,6 +128,10 @@ def _project(asker: Asker, details: dict[str, Any]) -> str:
     project = details.get("project", USUAL_PROJECT)
     if not isinstance(project, str):
         raise BadQuestion("project must be a text", Reason.BAD_REQUEST)
+    try:
+        check_project(project)  # objects of other sites' jobs have names that are none
+    except ValueError as error:
+        raise BadQuestion(str(error), Reason.BAD_REQUEST) from None
     if asker.projects is not None and project not in asker.projects:
         covered = ", ".join(sorted(asker.projects))
         raise BadQuestion(

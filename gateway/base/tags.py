@@ -4,11 +4,12 @@ import math
 import re
 from typing import Any, Final
 
+from federation.messages.adverts import OBJECTS_TAG as OBJECTS_TAG
+from federation.messages.adverts import PULLS_TAG as PULLS_TAG
 from federation.messages.adverts import TAG_MARKS, TAGS_MAX
 from federation.wishes import NAME_CHARS_MAX
 from policies.placement.placement import TagValue
 
-OBJECTS_TAG: Final = "objects"  # of workers that hand objects of their site to their slots
 # The tag that `gridfed pool test` gives its pilot, so that its task runs there; not a pool's tag.
 PROBE_TAG: Final = re.compile(r"probe-[0-9a-f]{12}", re.ASCII)
 

@@ -42,6 +42,9 @@ class FederationConfig:
             are welcome: `gridfed trust SITE --users`); their gateways tell them.
         join_listen: the port for invited sites; empty: this site invites no others.
         join_advertise: its address in invitations; empty: `join_listen` likewise.
+        bulk_listen: the bulk port, from which other sites fetch objects; empty: calls that refer to
+            objects stay at this site.
+        bulk_advertise: its address for other sites; empty: `bulk_listen` likewise.
         contact: on our card, for people.
         follow_expulsions: the expulsions that count here: any, two, ours.
         connections: sessions of other gateways at a time.
@@ -63,6 +66,8 @@ class FederationConfig:
     doors: tuple[str, ...] = ()
     join_listen: str = ""
     join_advertise: str = ""
+    bulk_listen: str = ""
+    bulk_advertise: str = ""
     contact: str = ""
     follow_expulsions: str = Follow.TWO.value
     connections: int = 256
@@ -98,7 +103,7 @@ _NUMBERS: Final[dict[str, tuple[float, float]]] = {
     "rotation_await_s": (0, 365 * 86400),
 }
 _WHOLE: Final = ("connections", "strangers", "host_strangers", "queue_bytes")
-_ADDRESSES: Final = ("listen", "join_listen", "join_advertise")
+_ADDRESSES: Final = (*("listen", "join_listen", "join_advertise", "bulk_listen", "bulk_advertise"),)
 _EVERYWHERE: Final = ("0.0.0.0:", "[::]:", "*:")
 
 
@@ -135,6 +140,7 @@ def check_federation(config: FederationConfig) -> None:
     """Check that our addresses can be advertised; SettingError."""
     shown(config.advertise, [config.listen])
     shown((config.join_advertise,) if config.join_advertise else (), [config.join_listen])
+    shown((config.bulk_advertise,) if config.bulk_advertise else (), [config.bulk_listen])
 
 
 def shown(advertised: tuple[str, ...], bound: list[str]) -> tuple[str, ...]:

@@ -151,6 +151,7 @@ class Exchange:
         self.limits = LimitWatch(self._judge_planned, self._outcome)
         self._version = 0
         self._kept_stock: Stock | None = None  # for questions
+        self.pulls_objects = False  # whether objects of other sites' calls are fetched to here
         self._sellers = 0  # how often we learnt of another seller, or of another pool of one
         self._planned: dict[str, Planned] = {}
         self._moving = Moving(broker.jobs, broker.durations.of)
@@ -321,7 +322,8 @@ class Exchange:
         aside = {
             pool: Aside(offering.held_slots(pool), offering.promised(pool)) for pool in self._facts
         }
-        return take_stock(self._broker, self._facts, aside, utc_s, for_others=for_others)
+        how = {"for_others": for_others, "pulls_objects": self.pulls_objects}
+        return take_stock(self._broker, self._facts, aside, utc_s, **how)
 
     def booked_by(self) -> dict[str, Owner]:
         """The sites with reservations here, now or later, each with the principal of its work."""

@@ -61,6 +61,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         self._clock = runtime
         self._buyers: dict[str, PeerSession] = {}  # our buyers, by site
         self._kept: tuple[str, ...] = ()
+        self.transfers: MessageHandler[[], None] | None = None  # of objects; set by the site
         self._arrived: list[Event] = []  # functions, since the last call of `act`
         server.outbox.attach_carrier(self)
         federation = server.config.federation or FederationConfig()
@@ -210,7 +211,9 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         """Act, after all news that arrived together on our links has been handled."""
         self._server.act([])
 
-    def _hear(self, site: str, side: PeerSide, message: Any, sender: int) -> None:
+    def _hear(  # noqa: C901 - one match
+        self, site: str, side: PeerSide, message: Any, sender: int
+    ) -> None:
         """Handle a message of a site, which is our buyer or our seller on this session."""
         envelope = b""
         if isinstance(message, Unknown):
@@ -235,6 +238,9 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
                 self._server.hear_reserved(site, message)
             case Receiver.BOOKS:
                 self._books.hear(site, message, envelope)
+            case Receiver.OBJECTS:
+                if self.transfers is not None:  # else this site moves none
+                    self.transfers.hear(site, message)
             case Receiver.TRUST:  # peers take it
                 raise ProtocolError(f"{message.kind!r} is not a message for this port")
             case _:

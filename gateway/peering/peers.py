@@ -58,6 +58,7 @@ from gateway.trust.grant_signer import KeyGrantSigner
 from gateway.trust.identity_store import WORDS_MAX, Registry, Word, pack_words, unpack_words
 from gateway.trust.introduction import NO_CARDS, SiteCredentials
 from gateway.trust.keys import hold
+from gateway.trust.ticket_signer import TicketSigner
 from gateway.trust.token_checker import TokenChecker
 
 SLOW_TICKS: Final = 20
@@ -268,6 +269,7 @@ class Peers(MessageHandler[[], None], receiver=Receiver.TRUST):
                 lambda token, host: registry.tokens.used(token, host, utc_now()),
             ),
             KeyGrantSigner(registry),
+            TicketSigner(registry),
         )
 
     def answer(self, peer: PeerSession, message: Any, *, urgent: bool = False) -> None:

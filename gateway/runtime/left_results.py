@@ -27,7 +27,7 @@ def proven(
     if len(failed) < len(report.failures):
         return report, {}  # it is not sound: the broker expels its worker
     objects = catalogue if job.spec.results else None
-    lost = unproven(report.values, failed, job.id, job.spec.project, objects)
+    lost = unproven(report.values, failed, job.id, job.spec.scope, objects)
     if not lost:
         return report, {}
     values = [b"" if at in lost else value for at, value in enumerate(report.values)]

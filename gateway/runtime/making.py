@@ -14,6 +14,7 @@ from gateway.scheduler.model.job_grants import GrantSigner
 from gateway.scheduler.model.peer_queries import PeerQueries
 from gateway.scheduler.quotas.accounts import ClientLimits
 from gateway.trust.dealing_partners import Nobody
+from gateway.trust.ticket_signer import TicketSigner
 from gateway.trust.token_checker import TokenChecker
 from policies.placement.placement import CapacityOffer
 
@@ -25,7 +26,7 @@ class Seat:
     `boot` counts the starts of the site, 0 in no federation. `permits` tells the sites that it
     deals with. `handles` yields the numbers of sessions and contracts, for all of a site.
     `token_checker` reads the tokens of clients and workers, and is None in no federation. `signer`
-    issues and reads grants.
+    issues and reads grants. `ticket_signer` signs tickets for objects, and is None where none move.
     """
 
     boot: int = 0
@@ -33,6 +34,7 @@ class Seat:
     handles: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     token_checker: TokenChecker | None = None
     signer: GrantSigner = field(default_factory=Nobody)
+    ticket_signer: TicketSigner | None = None
 
 
 def make_broker(

@@ -27,6 +27,7 @@ from gateway.scheduler.model.effects import (
     KeepOutput,
     LogOrder,
     PeerSide,
+    PullObjects,
     ReadOutcomes,
     Remark,
     SendFunction,
@@ -86,6 +87,7 @@ class OutboxUses:
     on_order: Callable[[LogOrder], None] = lambda _order: None
     keep_output: Callable[[str, Pieces], None] | None = None
     take_objects: Callable[[TakeObjects], None] = lambda _effect: None
+    pull_objects: Callable[[PullObjects], None] = lambda _effect: None
     read_outcomes: Callable[[ReadOutcomes], None] = lambda _effect: None
     hold_objects: Callable[[str, str, Sequence[bytes]], None] = lambda _job, _project, _objects: (
         None
@@ -164,6 +166,8 @@ class EffectOutbox:
                     self._uses.hold_objects(effect.job, effect.project, effect.digests)
                 case TakeObjects():
                     self._uses.take_objects(effect)
+                case PullObjects():
+                    self._uses.pull_objects(effect)
                 case ReadOutcomes():
                     reads.append(effect)
                 case KeepOutput():

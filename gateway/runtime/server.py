@@ -61,7 +61,13 @@ from gateway.runtime.timetable import WindowTimetable
 from gateway.scheduler.lifecycle.refusals import RefusedJob
 from gateway.scheduler.model import events
 from gateway.scheduler.model.budget_accounts import BudgetAccounts
-from gateway.scheduler.model.effects import Effect, LogOrder, ReadOutcomes, TakeObjects
+from gateway.scheduler.model.effects import (
+    Effect,
+    LogOrder,
+    PullObjects,
+    ReadOutcomes,
+    TakeObjects,
+)
 from gateway.scheduler.model.events import Event
 from gateway.scheduler.model.intake import (
     JOB_ID_CHARS_MAX,
@@ -140,6 +146,7 @@ class GatewayServer:
         objects: ObjectKeeper | None = None,
     ) -> None:
         self.objects = objects
+        self.on_pull: Callable[[PullObjects], None] | None = None  # set by the site
         self.config = config
         self.store = store
         self._clock = runtime
@@ -200,6 +207,7 @@ class GatewayServer:
                 keep_output=keep_output,
                 hold_objects=self._hold_objects,
                 take_objects=self._take_objects,
+                pull_objects=self._pull_objects,
                 read_outcomes=self._read_outcomes,
             ),
         )
@@ -698,6 +706,13 @@ class GatewayServer:
     def _take_objects(self, effect: TakeObjects) -> None:
         if self.objects is not None:
             self.objects.deliver(effect.client, effect.job, effect.project, effect.digests)
+
+    def _pull_objects(self, effect: PullObjects) -> None:
+        if self.on_pull is not None:
+            self.on_pull(effect)
+            return
+        reason = f"site {self._site} fetches no objects of other sites"
+        self.exchange.sales.objects_came(effect.buyer, effect.contract, reason)
 
     def _read_outcomes(self, effect: ReadOutcomes) -> None:
         def then(found: list[events.OutcomesRead] | str) -> None:

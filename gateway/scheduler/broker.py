@@ -560,7 +560,7 @@ class Broker:
         first, stop = event.first, event.first + len(event.arguments)
         if event.objects:
             job.need_objects()
-            self._effects.append(HoldObjects(job.id, job.spec.project, event.objects))
+            self._effects.append(HoldObjects(job.id, job.spec.scope, event.objects))
         if job.missed:
             job.reopen(first, stop)
         client = self.clients.get(event.client)

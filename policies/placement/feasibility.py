@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from federation.messages.adverts import OBJECTS_TAG, PULLS_TAG
 from federation.reasons import Reason
 from policies.placement.environments import has_own_python
 from policies.placement.placement import (
@@ -39,6 +40,7 @@ class PlacementTerms:
     barred: frozenset[str] = field(default_factory=frozenset)  # pools of trusted peers, "site/pool"
     may_leave: bool = True  # its user is entitled to pools of other sites
     stays: bool = False  # a claim on a pool of this site keeps it here
+    objects_stay: str = ""  # why the objects that its calls refer to stay here; empty: they do not
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,19 @@ def check_trust(terms: PlacementTerms, profile: Profile) -> Refusal | None:
     if name not in terms.barred and not terms.trusted.isdisjoint((profile.site, name)):
         return None
     return Refusal(Reason.SITE_NOT_TRUSTED, "is not trusted to run this")
+
+
+def check_objects(terms: PlacementTerms, profile: Profile) -> Refusal | None:
+    """Refuse other sites that can't fetch the objects to which the job's calls refer."""
+    if profile.is_own or OBJECTS_TAG not in terms.need.tags:
+        return None
+    if terms.objects_stay:
+        return Refusal(
+            Reason.OBJECTS_STAY, "belongs to another site, and {}", (terms.objects_stay,)
+        )
+    if PULLS_TAG in profile.offer.tags:
+        return None
+    return Refusal(Reason.OBJECTS_STAY, "does not fetch objects from other sites")
 
 
 def check_results(terms: PlacementTerms, profile: Profile) -> Refusal | None:
@@ -153,6 +168,7 @@ def check_need(terms: PlacementTerms, profile: Profile) -> Refusal | None:
 Filter = Callable[[PlacementTerms, Profile], Refusal | None]
 FILTERS: Final[tuple[Filter, ...]] = (
     check_trust,
+    check_objects,
     check_results,
     check_hops,
     check_path,
@@ -168,6 +184,7 @@ FILTERS: Final[tuple[Filter, ...]] = (
 def filters_for(terms: PlacementTerms) -> tuple[Filter, ...]:
     """Return the filters that can refuse on these terms: most jobs ask for little."""
     is_idle: dict[Filter, bool] = {
+        check_objects: OBJECTS_TAG not in terms.need.tags,
         check_results: terms.readable is None,
         check_hops: terms.hops_left > 0,
         check_path: not terms.path,

@@ -31,6 +31,7 @@ from gateway.scheduler.model.effects import (
     KeepOutput,
     LogOrder,
     PeerSide,
+    PullObjects,
     ReadOutcomes,
     Remark,
     SendFunction,
@@ -222,7 +223,7 @@ class YearMember:
                 raise AssertionError(f"{self.name}: unexpected expulsion: {effect}")
             case Harden() | Remark() | KeepOutput() | LogOrder() | SendFunction():
                 return
-            case HoldObjects() | TakeObjects() | ReadOutcomes():
+            case HoldObjects() | TakeObjects() | PullObjects() | ReadOutcomes():
                 return
             case _:
                 assert_never(effect)

@@ -59,7 +59,7 @@ def config_folder(given: str | None) -> Path:
     "--federation", help="The federation's id, by the same rules. [default: SITE and a number]"
 )
 @click.option("--host", help="The name or address where others reach it. [default: this host's]")
-@click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65534))
+@click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65533))
 @click.option("--contact", default="", help="A contact for people at other sites.")
 @config_dir_option
 @click.option(
@@ -99,7 +99,8 @@ def init(  # noqa: PLR0913 - one parameter an option
     certificate of a TLS gateway is pinned, after its fingerprint was shown.
 
     A site is the first member of a federation of its own; `gridfed join` takes it into another's.
-    Other gateways connect at PORT, and invited sites join at the next port.
+    Other gateways connect at PORT, invited sites join at the next port, and other sites fetch
+    objects at the one after.
     """
     if gateways:
         if site is not None:
@@ -193,10 +194,11 @@ def _config(
 ) -> str:
     is_here = host.startswith("127.") or host in ("localhost", "::1")
     bound = host if is_here else "0.0.0.0"  # noqa: S104 - others must be able to reach it
-    join_port = port + 1 if port else 0
+    join_port, bulk_port = (port + 1, port + 2) if port else (0, 0)
     own = f"ipc://{folder / 'gateway.sock'}" if is_named else default_address()
     advertise = f"advertise = [{_toml_string(_address(host, port))}]"
     join_advertise = f"join_advertise = {_toml_string(_address(host, join_port))}"
+    bulk_advertise = f"bulk_advertise = {_toml_string(_address(host, bulk_port))}"
     text = TEMPLATE.format(
         site=site,
         federation=federation,
@@ -207,7 +209,9 @@ def _config(
         folder=_toml_string(str(folder / "federation")),
         peer_listen=_toml_string(_address(bound, port)),
         join_listen=_toml_string(_address(bound, join_port)),
+        bulk_listen=_toml_string(_address(bound, bulk_port)),
         advertise="# advertise = []" if is_here else advertise,
+        bulk_advertise='# bulk_advertise = ""' if is_here else bulk_advertise,
         join_advertise='# join_advertise = ""' if is_here else join_advertise,
         contact=_toml_string(contact or clean(f"{login()}@{host}")[:CONTACT_CHARS_MAX]),
     )

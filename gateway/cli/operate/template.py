@@ -31,8 +31,10 @@ folder = {folder}
 # Others must be able to reach both; empty for a site that only dials, and sends no invitations.
 listen = {peer_listen}
 join_listen = {join_listen}
+bulk_listen = {bulk_listen} # where other sites fetch objects; empty: these stay here
 {advertise} # the public addresses of listen on our card, if they differ
 {join_advertise} # the public addresses of join_listen in invitations, if they differ
+{bulk_advertise} # the public address of bulk_listen, if it differs
 contact = {contact}             # on our card, for operators
 # doors = []                    # where users of other sites may connect when theirs is lost
 # follow_expulsions = "two"     # expulsions that count here: of "any" site, of "two" sites, "ours"

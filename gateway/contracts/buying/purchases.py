@@ -487,7 +487,11 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
             case Assign():
                 purchase.busy_at_s = mono_s
                 forward = deals.Forward(
-                    contract, message.assignment, message.first, message.arguments
+                    contract,
+                    message.assignment,
+                    message.first,
+                    message.arguments,
+                    bool(message.objects),
                 )
                 self._say(purchase, forward)
             case Recall():

@@ -68,6 +68,9 @@ class Sale:
     unbilled: list[Delivery] = field(default_factory=list)
     # Request → the epoch that its buyer asked for; None if the buyer did not ask.
     reclaims: dict[int, int | None] = field(default_factory=dict)
+    # Objects of its buyer to which its calls refer: here, or on their way.
+    objects: set[bytes] = field(default_factory=set)
+    coming: int = 0  # how many requests for them are under way: its tasks wait
     ended_as: ContractEnd = "settled"  # as it is booked when it has ended
     ending: tuple[str, str] | None = None  # code and reason: it ends once nothing of it runs
     is_overrun: bool = False  # its tasks were stopped: its grant pays for no more

@@ -8,7 +8,9 @@ from dataclasses import replace
 from math import isinf
 
 from federation.clocks import UtcS
+from federation.objects.left import REF
 from federation.wishes import USUAL_PROJECT
+from gateway.base.tags import OBJECTS_TAG
 from gateway.base.values import suggest
 from gateway.config.pools import PoolFacts
 from gateway.contracts.model.dealing import Permits
@@ -54,6 +56,8 @@ class SiteEligibility:
         self._facts = facts
         self._market = market
         self._was_refused = was_refused
+        # Why objects of this site can't go to others; empty: they can.
+        self.objects_stay: Callable[[], str] = lambda: "objects of this site stay here"
 
     def terms(self, spec: JobSpec) -> PlacementTerms:
         """Return the conditions of a job on the place where it runs."""
@@ -75,7 +79,16 @@ class SiteEligibility:
             hops_left=spec.hops_left,
             barred=frozenset(self._permits.barred(spec.project)),
             readable=_may_hop(spec) if spec.path else frozenset(self._permits.readable()),
+            objects_stay=self._why_objects_stay(spec),
         )
+
+    def _why_objects_stay(self, spec: JobSpec) -> str:
+        """Return why the objects of a job stay at this site; empty if they may leave it."""
+        if OBJECTS_TAG not in spec.tags:
+            return ""
+        if spec.results == REF:
+            return 'its results stay at this site (results="ref")'
+        return self.objects_stay()
 
     def suits(self, spec: JobSpec, pool: str) -> bool:
         """Whether a pool of this site lies where a job's user lets it run."""
@@ -193,7 +206,7 @@ class SiteEligibility:
 
     def relays(self, spec: JobSpec, terms: PlacementTerms) -> list[str]:
         """Return the sites, by name, that may know sites that this one does not."""
-        if spec.hops_left < 1 or terms.allowed_sites is not None:
+        if spec.hops_left < 1 or terms.allowed_sites is not None or OBJECTS_TAG in spec.tags:
             return []
         sites = {name for name in terms.trusted if "/" not in name}  # a single pool relays nothing
         near = sites - terms.forbidden_sites - set(spec.path)

@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 
 from federation.clocks import UtcS
 from federation.messages.adverts import (
+    OBJECTS_TAG,
+    PULLS_TAG,
     START_MAX_S,
     WINDOWS_MAX,
     AdvertisedWindow,
@@ -73,17 +75,24 @@ def take_stock(
     utc_s: UtcS,
     *,
     for_others: bool = False,
+    pulls_objects: bool = False,
 ) -> Stock:
     """Look at all workers and all queued work, of which there may be thousands.
 
     Args:
         for_others: only workers that take other sites' work, as not every worker is sandboxed.
+        pulls_objects: whether this site fetches the objects to which other sites' calls refer.
     """
-    pools = (
+    pools = [
         _show_pool(name, broker, each, aside.get(name, NOTHING).held, utc_s, for_others=for_others)
         for name, each in facts.items()
         if not for_others or _takes_others(broker, name)
-    )
+    ]
+    if pulls_objects:
+        pools = [
+            replace(each, tags={**each.tags, PULLS_TAG: True}) if OBJECTS_TAG in each.tags else each
+            for each in pools
+        ]
     return Stock(utc_s, tuple(pools), aside, waiting(broker))
 
 

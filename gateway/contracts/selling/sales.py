@@ -24,6 +24,7 @@ from federation.messages import deals
 from federation.messages.contracts import ContractPhase, Lease, Move, Verdict, move
 from federation.messages.messages import Answer, Dropped, NeedFunction, RejectJob, Results
 from federation.messages.registry import FromSeller, GatewayMessage, Receiver
+from federation.objects.references import objects_of
 from federation.ranges import Range
 from federation.reasons import Reason
 from federation.words import duration_text
@@ -43,13 +44,14 @@ from gateway.ledger.db import records
 from gateway.ledger.db.contracts.records import ContractEnd, ContractRow, PostingRow
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import NO_CHARGE, Charge, PeerSide
+from gateway.scheduler.model.effects import NO_CHARGE, Charge, PeerSide, PullObjects
 from gateway.scheduler.model.intake import EPOCH_MAX, TASKS_IN_JOB_MAX
 from gateway.scheduler.model.ports import PortKind
 
 BILL_ROWS_MAX: Final = 10_000
 QUOTES_MAX: Final = 1_000  # of one buyer that have not been taken up
 LAPSED: Final = "lapsed"
+OBJECTS: Final = "objects"  # why tasks wait: what they refer to is on its way
 # The answer to a buyer that comes back, for a contract with nothing left to run.
 _WHY_OVER: Final[dict[ContractEnd, str]] = {
     "lapsed": "the lease has expired",
@@ -271,12 +273,42 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         sale.is_awaited = False
         self._idle_holds.bought(buyer)
         bundle = sale.add(message.epoch, message.first, count)
+        objects = tuple(objects_of(message.arguments)) if message.objects else ()
+        self._pull(sale, objects)
+        arguments = list(message.arguments)
         self._outcome.happened(
-            events.TasksArrived(sale.handle, sale.job, bundle.base, list(message.arguments))
+            events.TasksArrived(sale.handle, sale.job, bundle.base, arguments, objects)
         )
         # The buyer sends it ahead, unless it believes that it came here with another contract.
         if sale.spec is not None and not self._has_function(sale.spec.function):
             self.need_function(sale.handle, sale.spec.function)
+
+    def _pull(self, sale: Sale, objects: tuple[bytes, ...]) -> None:
+        """Have the objects fetched that calls of a contract refer to; its tasks wait for them."""
+        missing = tuple(each for each in objects if each not in sale.objects)
+        spec = sale.spec
+        if not missing or spec is None:
+            return
+        sale.objects.update(missing)
+        sale.coming += 1
+        self._outcome.happened(events.JobHeld(sale.job, OBJECTS, on=True))
+        self._outcome.effects.append(
+            PullObjects(sale.buyer, sale.contract, sale.job, spec.user, spec.scope, missing)
+        )
+
+    def objects_came(self, buyer: str, contract: str, reason: str) -> None:
+        """Note that objects for a contract are here, or for which reason they can't be.
+
+        In the second case its tasks go back to the buyer.
+        """
+        sale = self.sales.get((buyer, contract))
+        if sale is None or sale.coming == 0:
+            return
+        sale.coming -= 1
+        if reason and sale.is_live:
+            self._end_early(sale, Reason.OBJECTS_STAY, reason)
+        elif not sale.coming:
+            self._outcome.happened(events.JobHeld(sale.job, OBJECTS, on=False))
 
     @handles(deals.Reclaim)
     def _reclaim(self, buyer: str, message: deals.Reclaim, *_: object) -> None:
@@ -657,6 +689,8 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         self._drop(sale)
 
     def _drop(self, sale: Sale) -> None:
+        if sale.coming:  # the dispatcher forgets it
+            self._outcome.happened(events.JobHeld(sale.job, OBJECTS, on=False))
         del self.sales[sale.buyer, sale.contract]
         self._by_handle.pop(sale.handle, None)
 

@@ -35,7 +35,7 @@ class StreamAdmission(Generic[StreamT]):
         self._tickets: dict[StreamT, TransferTicket] = {}
         self._sent_bytes: Counter[str] = Counter()  # by ticket
         self._expires: deque[tuple[UtcS, str]] = deque()
-        self._cut: dict[str, str] = {}
+        self._cut: dict[str, tuple[str, UtcS]] = {}
 
     def arrived(self, stream: StreamT) -> StreamT | None:
         """Take a connection; return the one that is to be closed for it, or None."""
@@ -50,8 +50,9 @@ class StreamAdmission(Generic[StreamT]):
         """Take a stream with a good ticket; return why not, or an empty text."""
         if stream not in self._strangers:
             return "too many connections wait to show their ticket"
-        if ticket.to in self._cut:
-            return self._cut[ticket.to]
+        reason, cut_at_s = self._cut.get(ticket.to, ("", UtcS(0.0)))
+        if reason and ticket.issued_s <= cut_at_s:
+            return reason
         known = self._tickets.values()
         counts = (
             ("the bulk port", len(self._tickets), STREAMS_MAX),
@@ -83,14 +84,10 @@ class StreamAdmission(Generic[StreamT]):
         self._strangers.pop(stream, None)
         self._tickets.pop(stream, None)
 
-    def cut(self, site: str, reason: str) -> list[StreamT]:
-        """Take no stream of a site any more; return those that are to be closed."""
-        self._cut[site] = reason
+    def cut(self, site: str, reason: str, at_s: UtcS) -> list[StreamT]:
+        """Take no ticket of a site that was given before; return the streams to be closed."""
+        self._cut[site] = reason, at_s
         return [stream for stream, ticket in self._tickets.items() if ticket.to == site]
-
-    def restore(self, site: str) -> None:
-        """Take streams of a site again."""
-        self._cut.pop(site, None)
 
     def tidy(self, utc_s: UtcS) -> None:
         """Forget what tickets have fetched that have expired, unless a stream goes on."""

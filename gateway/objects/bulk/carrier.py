@@ -34,7 +34,6 @@ from federation.messages.carrying import (
     RenewKeys,
     SetUpCarrier,
     StopPull,
-    TicketServed,
 )
 from federation.objects.manifests import digest_text
 from federation.objects.segments import Segment, create
@@ -167,8 +166,8 @@ class ObjectCarrier:
             case StopPull(request):
                 if request in self._pulls:
                     self._pulls[request].stop()
-            case CutSite(site, reason):
-                for connection in self._admission.cut(site, reason):
+            case CutSite(site, reason, at_s):
+                for connection in self._admission.cut(site, reason, UtcS(at_s)):
                     connection.stop()
             case RenewKeys(keys):
                 self._keys = keys
@@ -199,13 +198,11 @@ class ObjectCarrier:
 
     async def _serve(self, connection: BulkConnection) -> None:
         shown: list[TransferTicket] = []
-        sent = Counter[str]()
 
         def admit(raw: bytes, leaf: bytes) -> OpenedObject:
             return trio.from_thread.run(self._admit, connection, raw, leaf, shown)
 
         def may_send(size: int) -> bool:
-            sent["bytes"] += size
             return trio.from_thread.run_sync(self._admission.sent, connection, size)
 
         def serve() -> None:
@@ -223,8 +220,6 @@ class ObjectCarrier:
                 connection.close()
                 self._admission.left(connection)
             nursery.cancel_scope.cancel()
-        for ticket in shown:
-            await self._control.send(TicketServed(ticket.id, ticket.to, sent["bytes"]))
 
     async def _hurry(self, connection: BulkConnection, shown: list[TransferTicket]) -> None:
         """End a connection that does not show a good ticket in time."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import trio
 
+from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.messages.carrying import (
     CarrierReady,
@@ -21,7 +22,6 @@ from federation.messages.carrying import (
     RenewKeys,
     SetUpCarrier,
     StopPull,
-    TicketServed,
 )
 from gateway.base.child import wait_for_exit
 from gateway.base.interpreter import run_module
@@ -74,7 +74,6 @@ class CarrierProcess:
         settings: see CarrierSettings.
         keys: returns the keys by which our tickets may be signed.
         host: returns the address of the object host and an agent's ticket for it, once it runs.
-        served: is told of each ticket of ours that was used: its id, by which site, and the bytes.
         say: takes lines for the operator.
     """
 
@@ -83,20 +82,18 @@ class CarrierProcess:
         settings: CarrierSettings,
         keys: Callable[[], Iterable[bytes]],
         host: Callable[[], tuple[str, str]],
-        served: Callable[[str, str, int], None],
         say: Callable[[str], None],
     ) -> None:
         self._settings = settings
         self._keys = keys
         self._host = host
-        self._served = served
         self._say = say
         self._wanted = trio.Event()
         self._ready = trio.Event()
         self._pipe: ObjectPipe | None = None
         self._requests = 0
         self._waiting: dict[int, tuple[trio.Event, list[PullOutcome]]] = {}
-        self._cut: dict[str, str] = {}
+        self._cut: dict[str, CutSite] = {}
         self._known_keys: list[bytes] = []
         self.pid = 0
         self._port = ""
@@ -171,8 +168,8 @@ class CarrierProcess:
                 settings.folder,
             )
         )
-        for site, reason in self._cut.items():
-            await pipe.send(CutSite(site, reason))
+        for each in self._cut.values():
+            await pipe.send(each)
 
     async def _listen(self, pipe: ObjectPipe, scope: trio.CancelScope) -> None:
         try:
@@ -197,8 +194,6 @@ class CarrierProcess:
                 arrived, found = self._waiting.pop(request)
                 found.append(PullOutcome(reason, tuple((str(s), int(n)) for s, n in moved)))
                 arrived.set()
-            case TicketServed(ticket, to, sent_bytes):
-                self._served(ticket, to, sent_bytes)
 
     def _fail_all(self) -> None:
         waiting, self._waiting = self._waiting, {}
@@ -251,8 +246,8 @@ class CarrierProcess:
             self._known_keys = keys
             await self._pipe.send(RenewKeys(keys))
 
-    async def cut(self, site: str, reason: str) -> None:
-        """End the streams of a site that is approved no more."""
-        self._cut[site] = reason
+    async def cut(self, site: str, reason: str, at_s: UtcS) -> None:
+        """End the streams of a site that is approved no more; its tickets so far are void."""
+        message = self._cut[site] = CutSite(site, reason, float(at_s))
         if self._pipe is not None:
-            await self._pipe.send(CutSite(site, reason))
+            await self._pipe.send(message)

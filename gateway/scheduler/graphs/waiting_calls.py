@@ -366,7 +366,7 @@ class WaitingCalls:
         if left:
             digests = tuple(left_in(values))
             for name in self._graph.consumer_jobs(job.id, first, first + len(values)):
-                self._effects.append(HoldObjects(name, job.spec.project, digests))
+                self._effects.append(HoldObjects(name, job.spec.scope, digests))
         self._learn_size(job, values)
         at = 0
         for offset, kind, text, payload in failures:

@@ -104,6 +104,21 @@ class HoldObjects:
 
 
 @dataclass(frozen=True, slots=True)
+class PullObjects:
+    """Fetch objects from the buyer of a contract, for calls of its job here.
+
+    Its tasks wait meanwhile; `Sales.objects_came` ends that.
+    """
+
+    buyer: str
+    contract: str
+    job: str
+    user: str
+    scope: str
+    digests: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOutcomes:
     """Read outcomes of a job's tasks in the books, for calls that wait; OutcomesRead follows.
 
@@ -181,6 +196,7 @@ Effect = (
     | KeepOutput
     | HoldObjects
     | TakeObjects
+    | PullObjects
     | ReadOutcomes
     | LogOrder
     | SendToSite

@@ -386,7 +386,11 @@ class JobLimitsUnmet:
 
 @dataclass(frozen=True, slots=True)
 class JobHeld:
-    """While `on`, no task may be placed, as tasks may be in flight under this contract."""
+    """While `on`, no task may be placed.
+
+    Tasks may be in flight under this contract, or, of a job that another site sent, objects on
+    their way, to which its calls refer.
+    """
 
     job: str
     contract: str

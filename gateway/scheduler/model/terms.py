@@ -163,6 +163,11 @@ class JobSpec:
         return self.path[-1] if self.path else site_of(self.user)
 
     @property
+    def scope(self) -> str:
+        """The project of its objects here; of another site's job one that no user can name."""
+        return f"{self.project}\u00a0@{self.path[-1]}" if self.path else self.project
+
+    @property
     def whose(self) -> Owner:
         """The principal for rules and books; for a job of another site, it includes the neighbour.
 

@@ -304,7 +304,7 @@ class TaskCompletion:
             elif (client := self._clients.get(job.client)) is not None:
                 if event.left:
                     left = tuple(left_in(results.values))
-                    self._effects.append(TakeObjects(job.client, job.id, job.spec.project, left))
+                    self._effects.append(TakeObjects(job.client, job.id, job.spec.scope, left))
                 self._effects.append(SendToClient(job.client, results, charge, client.port))
                 charge = NO_CHARGE  # only the first results carry it
         return [retry.task for retry in verdict.again]

@@ -5,9 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.pure.market import make_market, make_pool, make_terms
 
+from federation.messages.adverts import OBJECTS_TAG, PULLS_TAG
 from federation.reasons import NEVER, Reason
 from policies.placement.feasibility import FILTERS, filters_for, judge_terms
 from policies.placement.market import Market
+
+OBJECTS = {OBJECTS_TAG: True}
 
 
 def verdict(terms, site="a", **pool):
@@ -49,6 +52,16 @@ def verdict(terms, site="a", **pool):
         ({}, {"pythons": ()}, None, ""),
         ({"currency": "EUR"}, {}, Reason.CURRENCY_DIFFERS, "in USD, the cost limit is in EUR"),
         ({"currency": "USD"}, {}, None, ""),
+        ({"tags": OBJECTS}, {"tags": OBJECTS}, Reason.OBJECTS_STAY, "does not fetch objects"),
+        ({"tags": OBJECTS}, {"tags": OBJECTS | {PULLS_TAG: True}}, None, ""),
+        ({"tags": OBJECTS}, {"tags": {PULLS_TAG: True}}, Reason.TAG_MISSING, "no tag objects"),
+        (
+            {"tags": OBJECTS, "objects_stay": "they stay"},
+            {"tags": OBJECTS | {PULLS_TAG: True}},
+            Reason.OBJECTS_STAY,
+            "belongs to another site, and they stay",
+        ),
+        ({"objects_stay": "they stay"}, {}, None, ""),
         ({"tags": {"gpu": 2}}, {}, Reason.TAG_MISSING, "no tag gpu=2"),
         ({"tags": {"gpu": 2}}, {"tags": {"gpu": 1}}, Reason.TAG_TOO_SMALL, "gpu=1, gpu=2 needed"),
         ({"tags": {"gpu": 2}}, {"tags": {"gpu": 2}}, None, ""),

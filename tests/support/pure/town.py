@@ -4,7 +4,7 @@ Time stands still until `pass_time`; a site's workers report when they are told 
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import asdict, replace
 from hashlib import sha256
 from itertools import count
@@ -18,6 +18,7 @@ from federation.messages import deals
 from federation.messages.messages import Assign, Recall, Results
 from federation.messages.printed import STDERR
 from federation.messages.wire import pack, unpack
+from federation.objects.references import with_head
 from gateway.config.budgets import NO_CREDIT, Credit
 from gateway.config.contracts import DealRules
 from gateway.config.pools import PoolFacts
@@ -35,6 +36,7 @@ from gateway.scheduler.model.effects import (
     Harden,
     KeepOutput,
     PeerSide,
+    PullObjects,
     SendFunction,
     SendToClient,
     SendToSite,
@@ -198,6 +200,7 @@ class TownSite:
         self.says = ""  # what each task prints to stderr
         self.output: list[tuple[int, int, str]] = []  # that is kept: task, stream, text
         self.told: list[Any] = []
+        self.pulls: list[PullObjects] = []  # objects that it would fetch
         self.at_work: dict[int, list[Assign]] = defaultdict(list)
         self.workers = 0
         self.permits = Everybody(town, name)
@@ -268,11 +271,20 @@ class TownSite:
         self.do(events.WorkerJoined(self.workers, name, "local", slots, tags, "3.11"))
         return self.workers
 
-    def submit(self, tasks: int, job: str = "j", client: int = 1, **changes: Any) -> None:
+    def submit(
+        self,
+        tasks: int,
+        job: str = "j",
+        client: int = 1,
+        objects: Sequence[bytes] = (),
+        **changes: Any,
+    ) -> None:
+        """Submit a job, all of whose calls refer to these objects."""
         if client not in self.broker.clients:
             self.do(events.ClientJoined(client, "ann"))
         self.do(events.JobOpened(client, job, spec(**changes)))
-        self.do(events.TasksArrived(client, job, 0, [b"%d" % at for at in range(tasks)]))
+        calls = [with_head(b"%d" % at, objects) for at in range(tasks)]
+        self.do(events.TasksArrived(client, job, 0, calls, tuple(objects)))
         self.do(events.JobClosed(client, job, tasks))
 
     def work(self, most: int = 1 << 30, task_s: float = 0.001) -> int:
@@ -305,7 +317,7 @@ class TownSite:
         report = events.Reported(worker, order.assignment, order.first, values, [], prints, *used)
         self.do(after_its_time(self.broker, report))
 
-    def _perform(self, effects: list[Effect]) -> None:
+    def _perform(self, effects: list[Effect]) -> None:  # noqa: C901 - one match
         for effect in effects:
             match effect:
                 case Write():
@@ -325,6 +337,8 @@ class TownSite:
                         self.results[effect.client].append(effect.message)
                 case SendToWorker():
                     self._order(effect)
+                case PullObjects():
+                    self.pulls.append(effect)
                 case KeepOutput():
                     self.output += effect.pieces
                 case Expel():

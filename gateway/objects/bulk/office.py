@@ -1,0 +1,137 @@
+"""The tickets that this site has given out, and what their receipts prove. Pure.
+
+The receiver's signed receipt says how many bytes of an object have arrived. It counts once for
+each ticket, and for no more than the object's size: so neither side can make a transfer dearer
+alone. A `MovedObject` is the fact for the books.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from federation.clocks import UtcS
+from federation.errors import ProtocolError
+from federation.signed.transfers import TICKET_S, TransferReceipt, TransferTicket, fits
+from gateway.objects.catalogue import HeldObject
+
+GIVEN_MAX: Final = 100_000  # tickets that are remembered; the oldest are forgotten first
+LATE_S: Final = 86_400.0  # how long after its ticket a receipt may come
+
+
+@dataclass(frozen=True, slots=True)
+class MovedObject:
+    """An object that has moved between two sites, by the receiver's receipt.
+
+    Attributes:
+        ticket: its id; both sides book the same fact under it.
+        source, to: the sites.
+        scope: the project at the source.
+        contract: the buyer's name for it.
+        moved_bytes: that have arrived; equal blocks move once, so it may be less than the size.
+        at_ms: when, by the receiver's clock, milliseconds since 1970.
+    """
+
+    ticket: str
+    source: str
+    to: str
+    digest: bytes
+    scope: str
+    user: str
+    contract: str
+    moved_bytes: int
+    at_ms: int
+
+
+class TicketOffice:
+    """Gives out tickets for the objects of one site.
+
+    Args:
+        site, federation: ours.
+    """
+
+    def __init__(self, site: str, federation: str) -> None:
+        self._site = site
+        self._federation = federation
+        self._given: OrderedDict[str, TransferTicket] = OrderedDict()
+
+    def give(
+        self,
+        id_: str,
+        to: str,
+        held: HeldObject,
+        user: str,
+        contract: str,
+        regions: frozenset[str] | None,
+        utc_s: UtcS,
+    ) -> TransferTicket:
+        """Return a ticket by which a site may fetch an object, and remember it."""
+        ticket = TransferTicket(
+            id=id_,
+            federation=self._federation,
+            source=self._site,
+            to=to,
+            digest=held.key.digest,
+            size=held.size,
+            scope=held.key.scope,
+            user=user,
+            contract=contract,
+            issued_s=utc_s,
+            expires_s=utc_s + TICKET_S,
+            regions=regions,
+        )
+        self._given[id_] = ticket
+        while len(self._given) > GIVEN_MAX or self._is_old(next(iter(self._given)), utc_s):
+            self._given.popitem(last=False)
+        return ticket
+
+    def _is_old(self, ticket: str, utc_s: UtcS) -> bool:
+        return self._given[ticket].expires_s < utc_s - LATE_S
+
+    def take(self, receipt: TransferReceipt) -> MovedObject | None:
+        """Return what a receipt proves; None: it counted before, or its ticket is forgotten.
+
+        Raises:
+            ProtocolError: it does not fit its ticket.
+        """
+        ticket = self._given.get(receipt.ticket)
+        if ticket is None:
+            return None
+        if not fits(receipt, ticket):
+            raise ProtocolError(f"the receipt does not fit ticket {receipt.ticket}")
+        del self._given[receipt.ticket]
+        return moved(ticket, receipt)
+
+
+def moved(ticket: TransferTicket, receipt: TransferReceipt) -> MovedObject:
+    """Return the fact that a receipt for a ticket proves."""
+    return MovedObject(
+        ticket=ticket.id,
+        source=ticket.source,
+        to=ticket.to,
+        digest=ticket.digest,
+        scope=ticket.scope,
+        user=ticket.user,
+        contract=ticket.contract,
+        moved_bytes=receipt.moved_bytes,
+        at_ms=receipt.at_ms,
+    )
+
+
+def why_not_fetch(
+    ticket: TransferTicket, site: str, digest: bytes, contract: str, jurisdiction: str
+) -> str:
+    """Return why the receiver does not use a ticket that it has been sent; empty if it does.
+
+    `jurisdiction` is its own, by its configuration; empty: unknown.
+    """
+    if (ticket.to, ticket.digest, ticket.contract) != (site, digest, contract):
+        return "the ticket is for another site, object or contract"
+    if ticket.size < 1:
+        return "the ticket is for an object without bytes"
+    if ticket.regions is not None and jurisdiction not in ticket.regions:
+        where = ", ".join(sorted(ticket.regions)[:8])
+        return (
+            f"the object may lie in {where}, and site {site} is in "
+            f"jurisdiction {jurisdiction or 'unknown'}"
+        )
+    return ""

@@ -1,0 +1,299 @@
+"""Objects that move between this site and others, for calls that were forwarded.
+
+    a buyer forwards calls ─► PullObjects ─► AskTickets ══► the buyer: ticket, or why not
+                                   ◄── here, or why not ── carrier ══ bulk port of the buyer
+                              Receipts ══► the buyer
+
+The tasks of the contract wait at the seller until all that they refer to is there; its job holds
+that until it ends. An object that can't come sends the tasks back, with the reason. The bytes go
+from carrier to carrier; this gateway sees digests and numbers.
+"""
+
+import math
+import secrets
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+import trio
+
+from federation.clocks import UtcS
+from federation.errors import ProtocolError
+from federation.messages.registry import GatewayMessage, Receiver
+from federation.messages.transferring import DIGESTS_MAX, AskTickets, Receipts, Tickets
+from federation.objects.manifests import digest_text
+from federation.signed.transfers import TransferReceipt, TransferTicket
+from gateway.base.handlers import MessageHandler, handles
+from gateway.contracts.buying.purchases import Purchases
+from gateway.objects.bulk.carrier_process import CarrierProcess, PullOutcome, PullSource
+from gateway.objects.bulk.office import MovedObject, TicketOffice, moved, why_not_fetch
+from gateway.objects.catalogue import ObjectKey
+from gateway.objects.keeper import ObjectKeeper
+from gateway.runtime.server import GatewayServer
+from gateway.scheduler.model.effects import PeerSide, PullObjects
+from gateway.trust.ticket_signer import TicketSigner
+
+ANSWER_S: Final = 10.0  # for an answer; then it is asked again: messages may be lost with a session
+ASKS_MAX: Final = 3
+LOOK_S: Final = 1.0  # how often it is checked whether a job still needs its objects
+OURS_STAY: Final = (
+    "this site has no bulk port from which other sites fetch objects (bulk_listen in [federation])"
+)
+
+
+class TransferRouter(Protocol):
+    """How messages reach other sites: gateway.peering.message_router."""
+
+    def carry(self, site: str, side: PeerSide, message: GatewayMessage) -> None:
+        """Send a message to a site."""
+
+
+class _NotBrought(Exception):
+    """An object can't be fetched; the text says why."""
+
+
+class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
+    """The transfers of one site.
+
+    Args:
+        router: to other sites.
+        server: its broker and contracts are read, and told when objects are here.
+        keeper: the objects of this site.
+        carrier: the process that moves their bytes.
+        signer: signs and opens tickets and receipts.
+        utc_s: the time of day.
+        on_moved: takes the facts for the books, at both ends.
+        say: takes lines for the operator.
+    """
+
+    def __init__(
+        self,
+        router: TransferRouter,
+        server: GatewayServer,
+        keeper: ObjectKeeper,
+        carrier: CarrierProcess,
+        signer: TicketSigner,
+        utc_s: Callable[[], UtcS],
+        on_moved: Callable[[MovedObject], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._router = router
+        self._server = server
+        self._site = server.config.name
+        self._keeper = keeper
+        self._carrier = carrier
+        self._signer = signer
+        self._pools = {pool.name: pool.facts for pool in server.config.pools}
+        self._utc_s = utc_s
+        self._on_moved = on_moved
+        self._say = say
+        self._office = TicketOffice(self._site, signer.federation)
+        self._orders = trio.open_memory_channel[PullObjects](math.inf)
+        self._asks = 0
+        self._asked: dict[int, tuple[str, trio.Event]] = {}
+        self._answers: dict[int, Tickets] = {}
+        self._coming: dict[ObjectKey, trio.Event] = {}
+        self._coming_bytes = 0
+
+    def why_ours_stay(self) -> str:
+        """Return why other sites can't fetch objects from here; empty if they can."""
+        return "" if self._carrier.address else OURS_STAY
+
+    def pull(self, order: PullObjects) -> None:
+        """Fetch objects for the calls of a contract; `Sales.objects_came` has the outcome."""
+        self._orders[0].send_nowait(order)
+
+    async def run(self) -> None:
+        """Carry out orders until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_keys)
+            async for order in self._orders[1]:
+                nursery.start_soon(self._carry_out, order)
+
+    async def _keep_keys(self) -> None:
+        while True:
+            await trio.sleep(LOOK_S)
+            await self._carrier.keep_keys()
+
+    # --- the receiver ----------------------------------------------------------------------------
+
+    async def _carry_out(self, order: PullObjects) -> None:
+        reason = "its job is over"
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch, order.job, nursery.cancel_scope)
+                reason = await self._bring_all(order)
+                nursery.cancel_scope.cancel()
+        except Exception as error:  # noqa: BLE001 - other transfers go on
+            reason = f"the transfer failed: {type(error).__name__}"
+            self._say(f"objects for contract {order.contract} of {order.buyer}: {error!r}")
+        self._server.exchange.sales.objects_came(order.buyer, order.contract, reason)
+        self._server.act([])
+
+    async def _watch(self, job: str, scope: trio.CancelScope) -> None:
+        """End the transfers of a job that is over."""
+        while job in self._server.broker.jobs:  # noqa: ASYNC110 - jobs end in many ways
+            await trio.sleep(LOOK_S)
+        scope.cancel()
+
+    async def _bring_all(self, order: PullObjects) -> str:
+        """Fetch the objects that are not here; return why not all are, or an empty text."""
+        await self._keeper.settled()
+        missing = [each for each in order.digests if not self._is_here(order.scope, each)]
+        reasons: list[str] = []
+        async with trio.open_nursery() as nursery:
+            for at in range(0, len(missing), DIGESTS_MAX):
+                part = missing[at : at + DIGESTS_MAX]
+                found = await self._ask(order, part)
+                if found is None or len(found.tickets) != len(part):
+                    reasons.append(f"site {order.buyer} does not answer")
+                    break
+                whys = [*found.reasons, *[""] * len(part)]
+                for digest, ticket, why in zip(part, found.tickets, whys, strict=False):
+                    if not ticket:
+                        reasons.append(why[:500] or "it is refused")
+                        continue
+                    nursery.start_soon(self._bring, order, digest, ticket, found.address, reasons)
+        if not reasons:
+            self._keeper.hold(order.job, order.scope, order.digests)
+            if not all(self._is_here(order.scope, each) for each in order.digests):
+                reasons.append("it was lost with the object host")
+        if not reasons:
+            return ""
+        self._say(
+            f"objects for contract {order.contract} of {order.buyer} did not come: {reasons[0]}"
+        )
+        return f"an object of its calls can't come to {self._site}: {reasons[0]}"
+
+    def _is_here(self, scope: str, digest: bytes) -> bool:
+        return self._keeper.catalogue.find(scope, digest) is not None
+
+    async def _ask(self, order: PullObjects, digests: list[bytes]) -> Tickets | None:
+        """Ask a buyer for tickets; None: it does not answer."""
+        for _ in range(ASKS_MAX):
+            self._asks += 1
+            request, arrived = self._asks, trio.Event()
+            self._asked[request] = order.buyer, arrived
+            ask = AskTickets(request, order.contract, digests)
+            self._router.carry(order.buyer, PeerSide.BUYER, ask)
+            self._server.flush()
+            with trio.move_on_after(ANSWER_S):
+                await arrived.wait()
+            self._asked.pop(request, None)
+            if request in self._answers:
+                return self._answers.pop(request)
+        return None
+
+    @handles(Tickets)
+    def _answered(self, site: str, message: Tickets) -> None:
+        asked, arrived = self._asked.pop(message.request, ("", trio.Event()))
+        if asked == site:
+            self._answers[message.request] = message
+            arrived.set()
+
+    async def _bring(
+        self,
+        order: PullObjects,
+        digest: bytes,
+        raw: bytes,
+        address: str,
+        reasons: list[str],
+    ) -> None:
+        """Fetch one object, unless another contract of this buyer is doing so."""
+        key = ObjectKey(order.scope, digest)
+        while key in self._coming:
+            await self._coming[key].wait()
+            if self._is_here(*(key.scope, key.digest)):
+                self._keeper.hold(order.job, order.scope, [digest])
+                return
+        self._coming[key] = trio.Event()
+        try:
+            await self._fetch(order, key, raw, address)
+        except _NotBrought as error:
+            reasons.append(f"object {digest_text(digest)[:15]}…: {error}")
+        finally:
+            self._coming.pop(key).set()
+
+    async def _fetch(self, order: PullObjects, key: ObjectKey, raw: bytes, address: str) -> None:
+        try:
+            ticket = self._signer.open_ticket(order.buyer, raw, self._utc_s())
+        except ProtocolError as error:
+            raise _NotBrought(str(error)) from None
+        self._check(order, key, ticket)
+        self._coming_bytes += ticket.size
+        try:
+            found = await self._carrier.pull(
+                *(key.scope, key.digest, ticket.size, order.user, order.job),
+                [PullSource(order.buyer, address, raw)],
+            )
+        finally:
+            self._coming_bytes -= ticket.size
+        if found.reason:
+            raise _NotBrought(found.reason)
+        self._send_receipt(ticket, found)
+
+    def _check(self, order: PullObjects, key: ObjectKey, ticket: TransferTicket) -> None:
+        """Check that this site wants an object, and has room for it. Raises _NotBrought."""
+        sale = self._server.exchange.sales.sales.get((order.buyer, order.contract))
+        facts = self._pools.get(sale.pool) if sale is not None else None
+        where = facts.jurisdiction if facts is not None else ""
+        why = why_not_fetch(ticket, self._site, key.digest, order.contract, where)
+        catalogue = self._keeper.catalogue
+        why = why or catalogue.refuses(key, ticket.size, order.user, self._coming_bytes)
+        if why:
+            raise _NotBrought(why)
+
+    def _send_receipt(self, ticket: TransferTicket, found: PullOutcome) -> None:
+        moved_bytes = min(ticket.size, sum(number for _, number in found.moved))
+        at_ms = int(self._utc_s() * 1000)
+        receipt = TransferReceipt(
+            ticket.id, ticket.source, ticket.to, ticket.digest, moved_bytes, at_ms
+        )
+        self._on_moved(moved(ticket, receipt))
+        message = Receipts([self._signer.receipt(receipt)])
+        self._router.carry(ticket.source, PeerSide.BUYER, message)
+        self._server.flush()
+
+    # --- the site that holds the object ----------------------------------------------------------
+
+    @handles(AskTickets)
+    def _asked_for(self, site: str, message: AskTickets) -> None:
+        if len(message.digests) > DIGESTS_MAX:
+            raise ProtocolError(f"over {DIGESTS_MAX} tickets are asked for at a time")
+        tickets, reasons = [], []
+        for digest in message.digests:
+            found = self._ticket(site, message.contract, digest)
+            tickets.append(found if isinstance(found, bytes) else b"")
+            reasons.append("" if isinstance(found, bytes) else found)
+        answer = Tickets(message.request, self._carrier.address, tickets, reasons)
+        self._router.carry(site, PeerSide.SELLER, answer)
+
+    def _ticket(self, site: str, contract: str, digest: bytes) -> bytes | str:
+        """Return a sealed ticket for a seller of ours, or why it gets none."""
+        purchases: Purchases = self._server.exchange.purchases
+        purchase = purchases.purchases.get(contract)
+        job = self._server.broker.jobs.get(purchase.job) if purchase is not None else None
+        if purchase is None or purchase.site != site or not purchase.is_live or job is None:
+            return f"site {site} has no such contract with {self._site}"
+        held = self._keeper.catalogue.find(job.spec.scope, digest)
+        if held is None or job.id not in held.jobs:
+            return f"site {self._site} does not hold the object for this contract any more"
+        if not self._carrier.address:
+            return f"site {self._site} has no bulk port now"
+        regions = self._server.broker.entitling.wishes_of(job.spec).jurisdictions
+        ticket = self._office.give(
+            *(secrets.token_hex(16), site, held, job.spec.user, contract, regions),
+            self._utc_s(),
+        )
+        try:
+            return self._signer.ticket(ticket)
+        except ValueError as error:
+            return f"site {self._site} can't make a ticket: {error}"[:300]
+
+    @handles(Receipts)
+    def _receipted(self, site: str, message: Receipts) -> None:
+        for fact in self._proved(site, message.receipts):
+            self._on_moved(fact)
+
+    def _proved(self, site: str, receipts: Iterable[bytes]) -> list[MovedObject]:
+        facts = (self._office.take(self._signer.open_receipt(site, raw)) for raw in receipts)
+        return [each for each in facts if each is not None]

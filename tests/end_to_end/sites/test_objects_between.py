@@ -1,0 +1,123 @@
+"""Objects between two real sites: calls that refer to them run where it is cheap."""
+
+import os
+import signal
+import sys
+import time
+
+import cloudpickle
+import numpy as np
+import pytest
+from support.members import MemberSite, dear_and_cheap, federate
+from support.processes import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.real]
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+SIZE = 2_000_000  # numbers of 8 bytes: four blocks
+WAIT_S = 300.0
+
+
+def summed(array, number=0):
+    return float(array.sum()) + number
+
+
+def whose(array):
+    return float(array.sum()), array.flags.writeable, array.flags.owndata
+
+
+def napped(array, seconds):
+    time.sleep(seconds)
+    return float(array[0])
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    with dear_and_cheap(tmp_path_factory.mktemp("pair")) as members:
+        yield members
+
+
+def held(site):
+    return site.ask("objects", all_users=True)
+
+
+def test_calls_with_references_run_at_another_site_and_the_object_ends_with_them(pair):
+    london, paris = pair
+    with london.client() as client:
+        array = np.arange(float(SIZE))
+        ref = client.put(array)
+        there = client.options(sites=["paris"])
+        assert there.submit(whose, ref).result(WAIT_S) == (float(array.sum()), False, False)
+        assert list(there.map(summed, [ref] * 50, range(50), timeout=WAIT_S)) == [
+            float(array.sum()) + n for n in range(50)
+        ]
+        pools = {row[0] for row in client.ask("report", kind="usage", by=["pool"])["rows"]}
+        assert "paris/local" in pools
+    wait_until(lambda: not held(paris), "paris lets go of it after its contract")
+    wait_until(lambda: not held(london), "london lets go of it with its client")
+
+
+def test_each_of_several_objects_goes_once(pair):
+    london, paris = pair
+    with london.client() as client:
+        arrays = [np.full(200_000, float(n)) for n in range(8)]
+        refs = [client.put(each) for each in arrays]
+        there = client.options(sites=["paris"])
+        found = list(there.map(summed, refs, timeout=WAIT_S))
+        assert found == [float(each.sum()) for each in arrays]
+        rows = held(paris)
+        assert len(rows) <= 8
+        assert {row["project"] for row in rows} <= {"default\u00a0@london"}
+    wait_until(lambda: not held(paris), "paris lets go of them")
+
+
+def test_explain_says_why_objects_stay_where_there_is_no_bulk_port(tmp_path):
+    members = (
+        MemberSite(tmp_path, "london", 1, "4 USD", start=False),
+        MemberSite(tmp_path, "paris", 2, "0.04 USD"),
+    )
+    london, _ = members
+    text = london.config.read_text()
+    changed = text.replace('bulk_listen = "tls+tcp://127.0.0.1:0"', 'bulk_listen = ""')
+    assert changed != text
+    london.config.write_text(changed)
+    london.start()
+    try:
+        federate(*members)
+        with london.client() as client:
+            ref = client.put(np.arange(1000.0))
+            there = client.options(sites=["paris"]).submit(summed, ref)
+            wait_until(lambda: "bulk_listen" in str(there.why_waiting()), "the reason")
+            assert there.cancel()
+            assert client.submit(summed, ref).result(WAIT_S) == float(np.arange(1000.0).sum())
+    finally:
+        for each in members:
+            each.gateway.stop()
+
+
+def test_a_carrier_that_is_killed_half_way_loses_no_call(pair):
+    london, paris = pair
+    with london.client() as client:
+        array = np.random.default_rng(1).random(8_000_000)
+        ref = client.put(array)
+        there = client.options(sites=["paris"])
+        future = there.submit(napped, ref, 0.5)
+        for site in (paris, london):
+            for pid in carriers(site):
+                os.kill(pid, signal.SIGKILL)
+        assert future.result(WAIT_S) == float(array[0])
+
+
+def carriers(site):
+    """The processes that carry objects for a site: children of its gateway."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                command = file.read().split(b"\0")
+            with open(f"/proc/{pid}/stat") as file:
+                parent = int(file.read().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            continue
+        if b"gateway.objects.bulk.carrier" in command and parent == site.gateway.process.pid:
+            found.append(int(pid))
+    return found

@@ -1,0 +1,134 @@
+"""Calls that refer to objects of their buyer wait at the seller until these are there."""
+
+import pytest
+from support.pure.town import dear_and_cheap
+
+from federation.messages import deals
+from federation.messages.adverts import OBJECTS_TAG, PULLS_TAG
+from federation.reasons import Reason
+from gateway.base.tags import OBJECTS_TAG as SAME_TAG
+from policies.placement.asks import Wishes
+
+ABROAD = Wishes(allowed_sites=frozenset({"paris"}))
+BOOK, CURVE = (b"\x02" + each * 32 for each in (b"b", b"c"))
+
+
+@pytest.fixture
+def town():
+    found = dear_and_cheap()
+    for site in found.sites.values():
+        site.exchange.pulls_objects = True
+        site.exchange.reach.objects_stay = lambda: ""
+        site.join(2, **{OBJECTS_TAG: True})
+    found.now_s += 1.0  # for adverts of their own time
+    found.show()
+    found.deliver()
+    return found
+
+
+def sold(town):
+    [sale] = town.sites["paris"].exchange.sales.sales.values()
+    return sale
+
+
+def said(town, kind):
+    return [each for _, _, each in town.said if isinstance(each, kind)]
+
+
+def come(town, reason=""):
+    """The first objects that Paris waits for are there, or will not be."""
+    paris = town.sites["paris"]
+    pull = paris.pulls.pop(0)
+    paris.exchange.sales.objects_came(pull.buyer, pull.contract, reason)
+    paris.do()
+    town.deliver()
+
+
+def at_work(town):
+    return sum(
+        len(order.arguments) for each in town.sites["paris"].at_work.values() for order in each
+    )
+
+
+def test_one_tag_has_one_name():
+    assert SAME_TAG == OBJECTS_TAG
+
+
+def test_tasks_wait_at_the_seller_until_their_objects_are_there(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(4, wishes=ABROAD, objects=[BOOK, CURVE])
+    town.deliver()
+    sale = sold(town)
+    [pull] = paris.pulls
+    assert (pull.buyer, pull.contract, pull.job) == ("london", sale.contract, sale.job)
+    assert pull.digests == (BOOK, CURVE)
+    assert pull.scope == "risk\u00a0@london" != "risk"
+    assert said(town, deals.Forward)[0].objects
+    assert at_work(town) == 0
+    come(town)
+    assert at_work(town) > 0
+    while paris.work():
+        town.deliver()
+    assert sum(len(each.values) for each in london.results[1]) == 4
+    assert not paris.pulls  # each once for a contract
+
+
+def test_tasks_go_back_where_an_object_can_not_come(town):
+    london = town.sites["london"]
+    london.submit(4, wishes=ABROAD, objects=[BOOK])
+    town.deliver()
+    sold(town)
+    come(town, "an object of its calls can't come to paris: it is too large")
+    assert at_work(town) == 0
+    declines = said(town, deals.Decline)
+    assert [each.code for each in declines] == [Reason.OBJECTS_STAY]
+    assert "it is too large" in declines[0].reason
+    assert len(london.broker.jobs["j"].queue) > 0
+
+
+def test_a_job_with_objects_goes_to_no_site_that_does_not_fetch_them(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    paris.exchange.pulls_objects = False  # as one of an older version
+    town.now_s += 1.0
+    town.show()
+    london.submit(4, wishes=ABROAD, objects=[BOOK])
+    town.deliver()
+    assert not said(town, deals.AskQuote)
+
+
+def test_objects_stay_where_the_site_has_no_bulk_port(town):
+    london = town.sites["london"]
+    london.exchange.reach.objects_stay = lambda: "this site has no bulk port"
+    london.submit(4, wishes=ABROAD, objects=[BOOK])
+    town.deliver()
+    assert not said(town, deals.AskQuote)
+
+
+def test_results_that_stay_keep_their_job_here(town):
+    london = town.sites["london"]
+    london.submit(4, wishes=ABROAD, results="ref", tags={OBJECTS_TAG: True})
+    town.deliver()
+    assert not said(town, deals.AskQuote)
+
+
+def test_a_contract_that_ends_waits_for_no_object(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(4, wishes=ABROAD, objects=[BOOK])
+    town.deliver()
+    sale = sold(town)
+    [forward] = said(town, deals.Forward)
+    back = deals.Reclaim(sale.contract, forward.epoch, forward.first, forward.first + 1, False)
+    paris.exchange.sales.hear("london", back, town.now_s, 1e6)
+    paris.do()
+    town.deliver()
+    assert len(said(town, deals.GivenBack)) == 1  # also while they wait
+    come(town)
+    paris.exchange.sales.objects_came("london", "london-1-99", "it is gone")  # nobody's
+
+
+def test_the_tag_is_shown_with_pools_that_have_objects(town):
+    [pool] = town.sites["paris"].exchange.show(1e6).pools
+    assert {OBJECTS_TAG, PULLS_TAG} <= set(pool.tags)
+    town.sites["paris"].exchange.pulls_objects = False
+    [pool] = town.sites["paris"].exchange.show(1e6).pools
+    assert PULLS_TAG not in pool.tags
