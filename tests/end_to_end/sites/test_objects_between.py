@@ -86,7 +86,10 @@ def test_explain_says_why_objects_stay_where_there_is_no_bulk_port(tmp_path):
         with london.client() as client:
             ref = client.put(np.arange(1000.0))
             there = client.options(sites=["paris"]).submit(summed, ref)
-            wait_until(lambda: "bulk_listen" in str(there.why_waiting()), "the reason")
+            assert there.why_waiting()
+            found = client.ask("explain", job=there.node[0])
+            assert "objects-stay" in str(found)
+            assert "bulk_listen" in str(found)
             assert there.cancel()
             assert client.submit(summed, ref).result(WAIT_S) == float(np.arange(1000.0).sum())
     finally:
