@@ -421,6 +421,8 @@ class Site:
         router.transfers = self.transfers
         self.server.on_pull = self.transfers.pull
         self.exchange.pulls_objects = True
+        self.exchange.purchases.enquiries.fetches_results = True
+        self.exchange.offering.leaves_results = lambda: bool(carrier.address)
         self.exchange.reach.objects_stay = self.transfers.why_ours_stay
 
     async def _run_carrier(self, objects: ObjectKeeper, carrier: CarrierProcess) -> None:

@@ -343,7 +343,7 @@ class ClientEngine:
         if stream.opening.prints:  # otherwise output was not asked for
             printed = joined(message.prints, message.streams)
             self._leading.printed += [(row[1], stream_of(row)) for row in printed]
-        if message.left and not message.sites:
+        if message.left:
             self.objects.arrived(outcomes, stream.opening.project)
             self._fetcher.add(Arrived(stream, message.first, outcomes))
             return

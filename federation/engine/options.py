@@ -152,6 +152,7 @@ class Options:
             tasks=tasks,
             task_s=self.task_s,
             results=results,
+            far_results=True,
         )
 
     def _read_environment(self) -> None:

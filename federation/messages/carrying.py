@@ -52,7 +52,8 @@ class RenewKeys:
 class PullObject:
     """Gateway → carrier: fetch this object for a job. Answered by ObjectPulled.
 
-    `sources` has [site, address, ticket] of each holder; `scope` is the project here.
+    `sources` has [site, address, ticket] of each holder; `scope` is the project here. `is_input`:
+    calls of the job refer to it; else it is a result of the job.
     """
 
     kind: ClassVar[str] = "pull-object"
@@ -63,6 +64,7 @@ class PullObject:
     user: Text
     job: Text
     sources: Lines
+    is_input: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,7 @@ class AskQuote(FromBuyer, to=Receiver.SALES):
     grant: bytes
     preemptible: bool = False  # the price class that the user chose
     inputs: bool = False  # whether calls of it have results of others among their arguments
+    results: Text = ""  # "auto": large results may be left at the seller, and are fetched there
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +282,7 @@ class Deliver(FromSeller, to=Receiver.PURCHASES):
     intensity_mg_per_kwh: Count = 0
     carbon_source: Text = ""
     streams: list[int] = field(default_factory=list)  # of the prints, as in Report
+    left: bool = False  # whether some values stand for objects of the seller, as in Report
 
     @property
     def delivery(self) -> Delivery:

@@ -187,6 +187,7 @@ class OpenJob:
     hold: Plain = field(default_factory=dict)
     # "auto": large results are left at the site as objects, "ref": all; else they come as values
     results: Text = ""
+    far_results: bool = False  # whether those of other sites may be objects here, too
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,17 @@ class TransferReceipt:
     at_ms: int
 
 
+_line = strict.line(_NAME_CHARS_MAX)
+
+
+def _scope(value: object) -> str:
+    """Check a project; that of another site's job has a no-break space."""
+    if isinstance(value, str):
+        _line(value.replace("\u00a0", " "))
+        return value
+    return str(_line(value))
+
+
 _id = strict.matching("[0-9a-f]{32}")
 _digest = strict.data(_DIGEST_BYTES, _DIGEST_BYTES)
 _TICKETS = strict.Form(
@@ -84,8 +95,8 @@ _TICKETS = strict.Form(
         "to": site_id,
         "digest": _digest,
         "size": strict.count,
-        "scope": strict.line(_NAME_CHARS_MAX),
-        "user": strict.line(USER_CHARS_MAX),
+        "scope": _scope,
+        "user": strict.line(2 * USER_CHARS_MAX),  # with the site of one from elsewhere
         "contract": strict.line(_NAME_CHARS_MAX),
         "issued_s": strict.moment,
         "expires_s": strict.moment,

@@ -412,6 +412,12 @@ class ObjectKeeper:
         for digest in digests:
             self._drop(self.catalogue.deliver(ObjectKey(scope, digest), job, taker))
 
+    def hold_result(self, job: str, scope: str, digest: bytes) -> None:
+        """Let a job hold an object that is here as one more result of it."""
+        owner, held = self._owner_of(job), self.catalogue.find(scope, digest)
+        if owner is not None and held is not None:
+            self.catalogue.put_result(held.key, held.size, owner[0], job, self._utc_s())
+
     def take(self, session: int, user: str, held: HeldObject) -> str:
         """Let the session of a user hold an object that it has found by its name.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol, assert_never
 
 from federation.errors import ProtocolError
-from federation.messages.deals import Sealed
+from federation.messages.deals import Deliver, Sealed
 from federation.messages.messages import MESSAGES, PutFunction, Unknown
 from federation.messages.registry import FromEither, GatewayMessage, Receiver
 from gateway.base.faults import describe_fault
@@ -25,6 +25,16 @@ from gateway.sessions.listener import News, PeerCameIn, PeerLeft, PeerSaid, Peer
 
 KIND: Final = "deal"
 SEALED_BYTES_MAX: Final = 1 << 20
+
+
+class ObjectMover(Protocol):
+    """The objects that move between this site and others."""
+
+    def hear(self, sender: str, message: GatewayMessage) -> None:
+        """Handle a message about them; ProtocolError when it breaks the rules."""
+
+    def fetch_results(self, seller: str, delivery: Deliver) -> None:
+        """Fetch results that a seller has kept, and pass the delivery on by `hear_later`."""
 
 
 class ComparedBooks(Protocol):
@@ -61,7 +71,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         self._clock = runtime
         self._buyers: dict[str, PeerSession] = {}  # our buyers, by site
         self._kept: tuple[str, ...] = ()
-        self.transfers: MessageHandler[[], None] | None = None  # of objects; set by the site
+        self.transfers: ObjectMover | None = None  # set by the site
         self._arrived: list[Event] = []  # functions, since the last call of `act`
         server.outbox.attach_carrier(self)
         federation = server.config.federation or FederationConfig()
@@ -229,6 +239,8 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
                 self.gossip.hear(site, message)
             case Receiver.FUNCTIONS:
                 self.hear(site, message, sender)
+            case Receiver.PURCHASES if self._waits(site, message):
+                return
             case Receiver.SALES | Receiver.PURCHASES | Receiver.LENDING | Receiver.BORROWING:
                 mono_s, utc_s = self._clock.mono_s(), self._clock.utc_s()
                 self._server.kernel.hear(site, side, message, mono_s, utc_s)
@@ -245,6 +257,22 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
                 raise ProtocolError(f"{message.kind!r} is not a message for this port")
             case _:
                 assert_never(to)
+
+    def _waits(self, site: str, message: GatewayMessage) -> bool:
+        """Whether a delivery waits for the results that it has left at its seller."""
+        if self.transfers is None or not isinstance(message, Deliver) or not message.left:
+            return False
+        self.transfers.fetch_results(site, message)
+        return True
+
+    def hear_later(self, site: str, delivery: Deliver) -> None:
+        """Handle a delivery that has waited, as if its seller had sent it now."""
+        try:
+            mono_s, utc_s = self._clock.mono_s(), self._clock.utc_s()
+            self._server.kernel.hear(site, PeerSide.SELLER, delivery, mono_s, utc_s)
+        except ProtocolError as error:
+            self._peers.links.punish(site, f"protocol error: {error}")
+        self._server.act([])
 
     @handles(PutFunction)
     def _put_function(self, _: str, message: PutFunction, sender: int) -> None:

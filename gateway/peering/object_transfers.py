@@ -4,6 +4,8 @@
                                    ◄── here, or why not ── carrier ══ bulk port of the buyer
                               Receipts ══► the buyer
 
+    a seller delivers results that it has kept ─► the same from buyer to seller ─► the delivery
+
 The tasks of the contract wait at the seller until all that they refer to is there; its job holds
 that until it ends. An object that can't come sends the tasks back, with the reason. The bytes go
 from carrier to carrier; this gateway sees digests and numbers.
@@ -12,24 +14,29 @@ from carrier to carrier; this gateway sees digests and numbers.
 import math
 import secrets
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 import trio
 
 from federation.clocks import UtcS
 from federation.errors import ProtocolError
+from federation.messages.deals import Deliver
 from federation.messages.registry import GatewayMessage, Receiver
 from federation.messages.transferring import DIGESTS_MAX, AskTickets, Receipts, Tickets
+from federation.objects.left import left_in
 from federation.objects.manifests import digest_text
 from federation.signed.transfers import TransferReceipt, TransferTicket
 from gateway.base.handlers import MessageHandler, handles
-from gateway.contracts.buying.purchases import Purchases
 from gateway.objects.bulk.carrier_process import CarrierProcess, PullOutcome, PullSource
 from gateway.objects.bulk.office import MovedObject, TicketOffice, moved, why_not_fetch
 from gateway.objects.catalogue import ObjectKey
 from gateway.objects.keeper import ObjectKeeper
+from gateway.runtime.left_results import checked
 from gateway.runtime.server import GatewayServer
 from gateway.scheduler.model.effects import PeerSide, PullObjects
+from gateway.scheduler.model.jobs import Job
 from gateway.trust.ticket_signer import TicketSigner
 
 ANSWER_S: Final = 10.0  # for an answer; then it is asked again: messages may be lost with a session
@@ -45,6 +52,17 @@ class TransferRouter(Protocol):
 
     def carry(self, site: str, side: PeerSide, message: GatewayMessage) -> None:
         """Send a message to a site."""
+
+    def hear_later(self, site: str, delivery: Deliver) -> None:
+        """Handle a delivery of a seller that has waited for its results."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LeftDelivery:
+    """A delivery of a seller, some of whose results are objects there."""
+
+    seller: str
+    message: Deliver
 
 
 class _NotBrought(Exception):
@@ -87,7 +105,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         self._on_moved = on_moved
         self._say = say
         self._office = TicketOffice(self._site, signer.federation)
-        self._orders = trio.open_memory_channel[PullObjects](math.inf)
+        self._orders = trio.open_memory_channel[PullObjects | _LeftDelivery](math.inf)
         self._asks = 0
         self._asked: dict[int, tuple[str, trio.Event]] = {}
         self._answers: dict[int, Tickets] = {}
@@ -107,7 +125,10 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._keep_keys)
             async for order in self._orders[1]:
-                nursery.start_soon(self._carry_out, order)
+                if isinstance(order, PullObjects):
+                    nursery.start_soon(self._carry_out, order)
+                else:
+                    nursery.start_soon(self._take_results, order.seller, order.message)
 
     async def _keep_keys(self) -> None:
         while True:
@@ -121,7 +142,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch, order.job, nursery.cancel_scope)
-                reason = await self._bring_all(order)
+                reason = await self._bring_all(order, set())
                 nursery.cancel_scope.cancel()
         except Exception as error:  # noqa: BLE001 - other transfers go on
             reason = f"the transfer failed: {type(error).__name__}"
@@ -129,14 +150,53 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         self._server.exchange.sales.objects_came(order.buyer, order.contract, reason)
         self._server.act([])
 
+    def fetch_results(self, seller: str, delivery: Deliver) -> None:
+        """Fetch results that a seller has kept, and pass the delivery on after that."""
+        self._orders[0].send_nowait(_LeftDelivery(seller, delivery))
+
+    async def _take_results(self, seller: str, message: Deliver) -> None:
+        purchase = self._server.exchange.purchases.purchases.get(message.contract)
+        is_ours = purchase is not None and purchase.site == seller and purchase.is_live
+        job = self._server.broker.jobs.get(purchase.job) if purchase and is_ours else None
+        if job is not None and job.spec.results:
+            try:
+                await self._bring_results(seller, message, job)
+            except Exception as error:  # noqa: BLE001 - the tasks then have no result, and run again
+                self._say(f"results of contract {message.contract} at {seller}: {error!r}")
+        found = checked(message, job, self._keeper.catalogue)
+        self._router.hear_later(seller, found)
+
+    async def _bring_results(self, seller: str, message: Deliver, job: Job) -> None:
+        """Fetch results, each object once, and let the job hold each result."""
+        digests = left_in(message.values)
+        spec, new = job.spec, set[bytes]()
+        order = PullObjects(
+            *(seller, message.contract, job.id, spec.user, spec.scope),
+            tuple(dict.fromkeys(digests)),
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch, job.id, nursery.cancel_scope)
+            await self._bring_all(order, new, is_input=False)
+            nursery.cancel_scope.cancel()
+        for digest in digests:
+            if digest in new:
+                new.discard(digest)  # the object host has put it as the first of them
+            else:
+                self._keeper.hold_result(job.id, spec.scope, digest)
+
     async def _watch(self, job: str, scope: trio.CancelScope) -> None:
         """End the transfers of a job that is over."""
         while job in self._server.broker.jobs:  # noqa: ASYNC110 - jobs end in many ways
             await trio.sleep(LOOK_S)
         scope.cancel()
 
-    async def _bring_all(self, order: PullObjects) -> str:
-        """Fetch the objects that are not here; return why not all are, or an empty text."""
+    async def _bring_all(
+        self, order: PullObjects, new: set[bytes], *, is_input: bool = True
+    ) -> str:
+        """Fetch the objects that are not here; return why not all are, or an empty text.
+
+        Those that were fetched for this order are added to `new`.
+        """
         await self._keeper.settled()
         missing = [each for each in order.digests if not self._is_here(order.scope, each)]
         reasons: list[str] = []
@@ -152,8 +212,9 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
                     if not ticket:
                         reasons.append(why[:500] or "it is refused")
                         continue
-                    nursery.start_soon(self._bring, order, digest, ticket, found.address, reasons)
-        if not reasons:
+                    bring = partial(self._bring, new=new, reasons=reasons, is_input=is_input)
+                    nursery.start_soon(bring, order, digest, ticket, found.address)
+        if not reasons and is_input:
             self._keeper.hold(order.job, order.scope, order.digests)
             if not all(self._is_here(order.scope, each) for each in order.digests):
                 reasons.append("it was lost with the object host")
@@ -196,24 +257,31 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         digest: bytes,
         raw: bytes,
         address: str,
+        *,
+        new: set[bytes],
         reasons: list[str],
+        is_input: bool,
     ) -> None:
         """Fetch one object, unless another contract of this buyer is doing so."""
         key = ObjectKey(order.scope, digest)
         while key in self._coming:
             await self._coming[key].wait()
-            if self._is_here(*(key.scope, key.digest)):
-                self._keeper.hold(order.job, order.scope, [digest])
+            if self._is_here(key.scope, key.digest):
+                if is_input:
+                    self._keeper.hold(order.job, order.scope, [digest])
                 return
         self._coming[key] = trio.Event()
         try:
-            await self._fetch(order, key, raw, address)
+            await self._fetch(order, key, raw, address, is_input=is_input)
+            new.add(digest)
         except _NotBrought as error:
             reasons.append(f"object {digest_text(digest)[:15]}…: {error}")
         finally:
             self._coming.pop(key).set()
 
-    async def _fetch(self, order: PullObjects, key: ObjectKey, raw: bytes, address: str) -> None:
+    async def _fetch(
+        self, order: PullObjects, key: ObjectKey, raw: bytes, address: str, *, is_input: bool
+    ) -> None:
         try:
             ticket = self._signer.open_ticket(order.buyer, raw, self._utc_s())
         except ProtocolError as error:
@@ -224,6 +292,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
             found = await self._carrier.pull(
                 *(key.scope, key.digest, ticket.size, order.user, order.job),
                 [PullSource(order.buyer, address, raw)],
+                is_input=is_input,
             )
         finally:
             self._coming_bytes -= ticket.size
@@ -268,18 +337,18 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         self._router.carry(site, PeerSide.SELLER, answer)
 
     def _ticket(self, site: str, contract: str, digest: bytes) -> bytes | str:
-        """Return a sealed ticket for a seller of ours, or why it gets none."""
-        purchases: Purchases = self._server.exchange.purchases
-        purchase = purchases.purchases.get(contract)
-        job = self._server.broker.jobs.get(purchase.job) if purchase is not None else None
-        if purchase is None or purchase.site != site or not purchase.is_live or job is None:
+        """Return a sealed ticket for an object under a contract, or why there is none."""
+        job = self._job_under(site, contract)
+        if job is None:
             return f"site {site} has no such contract with {self._site}"
         held = self._keeper.catalogue.find(job.spec.scope, digest)
-        if held is None or job.id not in held.jobs:
+        if held is None or not (job.id in held.jobs or held.results[job.id]):
             return f"site {self._site} does not hold the object for this contract any more"
         if not self._carrier.address:
             return f"site {self._site} has no bulk port now"
-        regions = self._server.broker.entitling.wishes_of(job.spec).jurisdictions
+        regions = None  # results go back to their own site
+        if not job.spec.path or job.id != f"{site}:{contract}":
+            regions = self._server.broker.entitling.wishes_of(job.spec).jurisdictions
         ticket = self._office.give(
             *(secrets.token_hex(16), site, held, job.spec.user, contract, regions),
             self._utc_s(),
@@ -288,6 +357,15 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
             return self._signer.ticket(ticket)
         except ValueError as error:
             return f"site {self._site} can't make a ticket: {error}"[:300]
+
+    def _job_under(self, site: str, contract: str) -> Job | None:
+        """Return the job here of a contract with a site: one that it sells to us, or buys."""
+        exchange, jobs = self._server.exchange, self._server.broker.jobs
+        purchase = exchange.purchases.purchases.get(contract)
+        if purchase is not None and purchase.site == site and purchase.is_live:
+            return jobs.get(purchase.job)
+        sale = exchange.sales.sales.get((site, contract))
+        return jobs.get(sale.job) if sale is not None and sale.is_live else None
 
     @handles(Receipts)
     def _receipted(self, site: str, message: Receipts) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from operator import itemgetter
 
+from federation.messages.deals import Deliver
 from federation.objects.left import LEFT, read_left
 from federation.objects.manifests import digest_text
 from gateway.objects.catalogue import ObjectCatalogue
@@ -34,6 +35,23 @@ def proven(
     added = [[at, "object", f"site {site}: {text}", b""] for at, text in lost.items()]
     failures = sorted([*report.failures, *added], key=itemgetter(0))
     return replace(report, values=values, failures=failures, wall_ns=0, cpu_ns=0), lost
+
+
+def checked(message: Deliver, job: Job | None, catalogue: ObjectCatalogue) -> Deliver:
+    """Return a delivery with those results as failures that could not be fetched from its seller.
+
+    Its offsets must be sound. `job` is ours; None: it is over, and the delivery comes too late.
+    """
+    failed = {each[0] for each in message.failures}
+    objects = catalogue if job is not None and job.spec.results else None
+    id_, scope = (job.id, job.spec.scope) if job is not None else ("", "")
+    lost = unproven(message.values, failed, id_, scope, objects)
+    if not lost:
+        return message
+    values = [b"" if at in lost else value for at, value in enumerate(message.values)]
+    added = [[at, "object", f"{text}: it was left at its site", b""] for at, text in lost.items()]
+    failures = sorted([*message.failures, *added], key=itemgetter(0))
+    return replace(message, values=values, failures=failures)
 
 
 def unproven(

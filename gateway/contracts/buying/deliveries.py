@@ -131,6 +131,7 @@ class Deliveries:
                 message.cost_nanos,
                 (purchase.site, *message.sites),
                 footprint,
+                left=message.left,
             )
         )
         return ""

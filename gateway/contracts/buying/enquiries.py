@@ -16,6 +16,7 @@ from federation.messages import deals
 from federation.messages.contracts import ContractPhase, Move, move
 from federation.messages.registry import FromBuyer
 from federation.money import format_money
+from federation.objects.left import AUTO
 from gateway.config.contracts import DealRules
 from gateway.contracts.buying.grant_parts import part_of, room_of, unknown_s
 from gateway.contracts.buying.site_backoff import SiteBackoff, TooDear
@@ -94,6 +95,7 @@ class Enquiries:
         self._outcome = outcome
         self._booked = booked
         self._wishes_of = wishes_of
+        self.fetches_results = False  # whether results that are left at sellers are fetched
         self._numbers = 0
         self._enquiries: dict[str, Enquiry] = {}  # by job
         self._late: dict[str, tuple[str, MonoS]] = {}  # timed out: site, and time of the question
@@ -233,7 +235,13 @@ class Enquiries:
             grant=self._grant(job, purchase, decision.made_at_s),
             preemptible=spec.price_class == "preemptible",
             inputs=spec.has_inputs,
+            results=self._results_of(spec),
         )
+
+    def _results_of(self, spec: JobSpec) -> str:
+        """Return whether a seller may keep large results of a job, to be fetched from there."""
+        may = self.fetches_results and spec.results == AUTO and spec.far_results
+        return AUTO if may else ""
 
     def _say(self, purchase: Purchase, message: FromBuyer) -> None:
         self._outcome.say(purchase.site, PeerSide.SELLER, message)

@@ -213,6 +213,7 @@ class Sale:
             intensity_mg_per_kwh=charge.footprint.intensity_mg_per_kwh,
             carbon_source=charge.footprint.source,
             streams=streams,
+            left=results.left,
         )
 
     def holding(self) -> deals.Holding:

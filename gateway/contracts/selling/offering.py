@@ -17,6 +17,7 @@ from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.contracts import ContractPhase
+from federation.objects.left import AUTO
 from federation.reasons import Reason
 from federation.words import duration_text
 from gateway.config.contracts import DealRules
@@ -87,6 +88,8 @@ class Offering:
         self._decide = decide
         self._suits = suits
         self.shortfalls = Shortfalls()
+        # Whether buyers can fetch results that are left here.
+        self.leaves_results: Callable[[], bool] = lambda: False
 
     def answer(self, buyer: str, ask: deals.AskQuote, utc_s: UtcS) -> Offered | deals.Decline:
         """Answer a request for a quote; ProtocolError when it breaks the rules."""
@@ -94,7 +97,8 @@ class Offering:
             spec = check_spec(ask, f"{ask.user}@{buyer}")
         except BadJob as error:
             return deals.Decline(ask.contract, Reason.BAD_REQUEST, str(error))
-        spec = replace(spec, path=tuple(ask.path))
+        results = AUTO if ask.results == AUTO and self.leaves_results() else ""
+        spec = replace(spec, path=tuple(ask.path), results=results, far_results=True)
         declined = self._check_asked(buyer, ask) or self._check_entitled(buyer, ask, spec)
         if declined is not None:
             return declined

@@ -24,6 +24,7 @@ from federation.messages import deals
 from federation.messages.contracts import ContractPhase, Lease, Move, Verdict, move
 from federation.messages.messages import Answer, Dropped, NeedFunction, RejectJob, Results
 from federation.messages.registry import FromSeller, GatewayMessage, Receiver
+from federation.objects.left import left_in
 from federation.objects.references import objects_of
 from federation.ranges import Range
 from federation.reasons import Reason
@@ -44,7 +45,7 @@ from gateway.ledger.db import records
 from gateway.ledger.db.contracts.records import ContractEnd, ContractRow, PostingRow
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import NO_CHARGE, Charge, PeerSide, PullObjects
+from gateway.scheduler.model.effects import NO_CHARGE, Charge, PeerSide, PullObjects, TakeObjects
 from gateway.scheduler.model.intake import EPOCH_MAX, TASKS_IN_JOB_MAX
 from gateway.scheduler.model.ports import PortKind
 
@@ -660,8 +661,11 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         return self._lapses.told(self._mono_s)
 
     def _forget(self, sale: Sale, key: tuple[int, int]) -> None:
-        """Forget a settled delivery."""
+        """Forget a settled delivery: its buyer has fetched what it left here."""
         message, buyer = sale.kept.pop(key, None), sale.buyer
+        if message is not None and message.left and sale.spec is not None:
+            left = tuple(left_in(message.values))
+            self._outcome.effects.append(TakeObjects(sale.handle, sale.job, sale.spec.scope, left))
         unsettled = self._unsettled
         if unsettled.settle(buyer) if message is None else unsettled.forget(buyer, message):
             self._hold_off(buyer)

@@ -352,7 +352,9 @@ class ObjectCarrier:
 
     async def _leave(self, order: PullObject, file: Segment) -> str:
         """Put a whole object at the object host; return why not, or an empty text."""
-        kept = await self._held.leave(order.scope, order.job, file, self._nursery, is_input=True)
+        kept = await self._held.leave(
+            order.scope, order.job, file, self._nursery, is_input=order.is_input
+        )
         if isinstance(kept, str):
             return kept
         if kept != order.digest:

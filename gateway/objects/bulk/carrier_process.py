@@ -218,8 +218,12 @@ class CarrierProcess:
         user: str,
         job: str,
         sources: Iterable[PullSource],
+        *,
+        is_input: bool = True,
     ) -> PullOutcome:
-        """Fetch an object for the calls of a job; return once it is at the object host, or not.
+        """Fetch an object for the calls of a job, or as a result of it, that another site made.
+
+        Return once it is at the object host, or can't be.
 
         When this is cancelled, so is the transfer.
         """
@@ -231,7 +235,7 @@ class CarrierProcess:
         arrived, found = self._waiting[request] = trio.Event(), []
         rows = [[each.site, each.address, each.ticket.hex()] for each in sources]
         try:
-            await pipe.send(PullObject(request, scope, digest, size, user, job, rows))
+            await pipe.send(PullObject(request, scope, digest, size, user, job, rows, is_input))
             await arrived.wait()
         finally:
             if self._waiting.pop(request, None) is not None:

@@ -86,7 +86,10 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class TakeObjects:
-    """Hand results of a job, which are objects of its project, over to its client."""
+    """Hand results of a job, which are objects of its project, over to its client.
+
+    A buyer of this site has no session that could hold any: they are let go.
+    """
 
     client: int
     job: str

@@ -80,6 +80,7 @@ def job_event(
         more_groups=tuple(sorted(whose.more_groups)),
         tasks=message.tasks,
         results=message.results,
+        far_results=message.far_results,
     )
     if message.results == REF:
         spec = replace(spec, tags={**spec.tags, OBJECTS_TAG: True})

@@ -136,6 +136,7 @@ class JobSpec:
     hold: JobHold | None = None  # while it is held, no task of it begins
     given_priority: GivenPriority | None = None
     results: str = ""  # "auto" or "ref": large, or all, results are left here as objects
+    far_results: bool = False  # … also those of other sites, once they were fetched to here
     has_inputs: bool = False  # calls of it have results of others among their arguments
     is_probe: bool = False  # the operator tests a pool with it: no entitlement applies
 

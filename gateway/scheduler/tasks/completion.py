@@ -38,6 +38,7 @@ from gateway.scheduler.model.jobs import (
     Worker,
 )
 from gateway.scheduler.model.peer_queries import PeerQueries
+from gateway.scheduler.model.ports import PortKind
 from gateway.scheduler.quotas.accounts import Accounts, BrokerClient
 from gateway.scheduler.quotas.roster import WorkerRoster
 from gateway.scheduler.tasks.end_texts import cost_text
@@ -302,7 +303,7 @@ class TaskCompletion:
                 body = pack([*kept, results.streams])
                 self._effects.append(Write(records.OutcomeKept(job.id, results.first, count, body)))
             elif (client := self._clients.get(job.client)) is not None:
-                if event.left:
+                if event.left and client.port is not PortKind.PEER:  # a buyer fetches them first
                     left = tuple(left_in(results.values))
                     self._effects.append(TakeObjects(job.client, job.id, job.spec.scope, left))
                 self._effects.append(SendToClient(job.client, results, charge, client.port))

@@ -8,7 +8,7 @@ import time
 import cloudpickle
 import numpy as np
 import pytest
-from support.members import MemberSite, dear_and_cheap, federate
+from support.members import MemberSite, dear_and_cheap, federate, settled
 from support.processes import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
@@ -124,3 +124,45 @@ def carriers(site):
         if b"gateway.objects.bulk.carrier" in command and parent == site.gateway.process.pid:
             found.append(int(pid))
     return found
+
+
+def grown(number, size):
+    """A result of its own, far over what a message may have."""
+    return np.full(size, float(number))
+
+
+def test_large_results_come_from_another_site_also_above_the_size_of_a_message(pair):
+    london, paris = pair
+    with london.client() as client:
+        there = client.options(sites=["paris"])
+        large = there.submit(grown, 7, 9_000_000).result(WAIT_S)  # 72 MB
+        assert large.size == 9_000_000
+        assert float(large[0]) == float(large[-1]) == 7.0
+        found = list(there.map(grown, range(6), [500_000] * 6, timeout=WAIT_S))
+        assert [float(each.sum()) for each in found] == [n * 500_000.0 for n in range(6)]
+        equal = list(there.map(grown, [1] * 4, [300_000] * 4, timeout=WAIT_S))
+        assert [float(each[-1]) for each in equal] == [1.0] * 4
+        mixed = list(there.map(grown, range(4), [3, 300_000, 5, 300_000], timeout=WAIT_S))
+        assert [each.size for each in mixed] == [3, 300_000, 5, 300_000]
+        wait_until(lambda: settled(london, paris), "the books to agree")
+    wait_until(lambda: not held(paris), "paris lets go of the results")
+    wait_until(lambda: not held(london), "london lets go of them when they are mapped")
+
+
+def test_large_results_come_in_messages_where_the_seller_has_no_bulk_port(tmp_path):
+    members = (
+        MemberSite(tmp_path, "london", 1, "4 USD"),
+        MemberSite(tmp_path, "paris", 2, "0.04 USD", start=False),
+    )
+    london, paris = members
+    text = paris.config.read_text()
+    paris.config.write_text(text.replace('bulk_listen = "tls+tcp://127.0.0.1:0"', ""))
+    paris.start()
+    try:
+        federate(*members)
+        with london.client() as client:
+            found = client.options(sites=["paris"]).submit(grown, 3, 500_000).result(WAIT_S)
+            assert float(found.sum()) == 1_500_000.0
+    finally:
+        for each in members:
+            each.gateway.stop()

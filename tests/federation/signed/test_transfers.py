@@ -75,3 +75,10 @@ def test_a_receipt_fits_its_ticket_alone():
     assert not fits(replace(RECEIPT, moved_bytes=1_001), TICKET)
     assert not fits(replace(RECEIPT, ticket="1" * 32), TICKET)
     assert not fits(replace(RECEIPT, to="rome"), TICKET)
+
+
+def test_the_project_of_another_sites_job_may_stand_in_a_ticket():
+    there = replace(TICKET, scope="risk\u00a0@rome", user="ada@rome")
+    assert open_ticket(seal_ticket(there, LONDON), [LONDON.public], NOW) == there
+    with pytest.raises(ValueError, match="scope"):
+        seal_ticket(replace(TICKET, scope="risk\n"), LONDON)

@@ -3,6 +3,7 @@
 from support.pure.broker import WORKER, BrokerWorld, orders, spec, told, written
 
 from federation.clocks import UtcS
+from federation.messages.deals import Deliver
 from federation.messages.messages import Results
 from federation.objects.left import WHOLE, left_value
 from federation.objects.manifests import SHA256, digest_text
@@ -10,7 +11,7 @@ from gateway.base.tags import OBJECTS_TAG
 from gateway.config.limits import ObjectRoom
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.objects.catalogue import ObjectCatalogue, ObjectKey
-from gateway.runtime.left_results import proven, unproven
+from gateway.runtime.left_results import checked, proven, unproven
 from gateway.scheduler.model import events
 
 DIGEST = bytes([SHA256]) + b"d" * 32
@@ -74,3 +75,18 @@ def test_a_report_that_is_not_sound_is_left_to_the_broker():
     for failures in ([["x", "error", "", b""]], [[[], "error", "", b""]]):
         report = events.Reported(WORKER, order.assignment, 0, [CLAIM], failures, left=True)
         assert proven(report, job, None, "london") == (report, {})
+
+
+def test_a_delivery_counts_those_results_alone_that_were_fetched():
+    world, _ = world_with()
+    job = world.broker.jobs["j"]
+    values, failures = [CLAIM, b"\x80x", CLAIM, b""], [[3, "error", "no", b""]]
+    delivery = Deliver("c", 1, 0, values, failures, [], 1, 1, 1, 5, 1, [], left=True)
+    assert checked(delivery, job, catalogue_with("j", "j")) is delivery
+    found = checked(delivery, job, catalogue_with("j"))
+    assert found.values == [CLAIM, b"\x80x", b"", b""]
+    assert [each[:2] for each in found.failures] == [[2, "object"], [3, "error"]]
+    assert "it was left at its site" in found.failures[0][2]
+    assert found.cost_nanos == 5  # its seller has run it
+    late = checked(delivery, None, catalogue_with("j", "j"))
+    assert [each[0] for each in late.failures] == [0, 2, 3]

@@ -41,6 +41,7 @@ from gateway.scheduler.model.effects import (
     SendToClient,
     SendToSite,
     SendToWorker,
+    TakeObjects,
     Write,
 )
 from gateway.scheduler.model.job_grants import GrantTerms, JobGrant, NotGranted
@@ -200,6 +201,7 @@ class TownSite:
         self.says = ""  # what each task prints to stderr
         self.output: list[tuple[int, int, str]] = []  # that is kept: task, stream, text
         self.told: list[Any] = []
+        self.let_go: list[tuple[bytes, ...]] = []  # results that were handed over, or dropped
         self.pulls: list[PullObjects] = []  # objects that it would fetch
         self.at_work: dict[int, list[Assign]] = defaultdict(list)
         self.workers = 0
@@ -339,6 +341,8 @@ class TownSite:
                     self._order(effect)
                 case PullObjects():
                     self.pulls.append(effect)
+                case TakeObjects():
+                    self.let_go.append(effect.digests)
                 case KeepOutput():
                     self.output += effect.pieces
                 case Expel():

@@ -1,12 +1,15 @@
 """Calls that refer to objects of their buyer wait at the seller until these are there."""
 
 import pytest
+from support.pure.broker import after_its_time
 from support.pure.town import dear_and_cheap
 
 from federation.messages import deals
 from federation.messages.adverts import OBJECTS_TAG, PULLS_TAG
+from federation.objects.left import left_value
 from federation.reasons import Reason
 from gateway.base.tags import OBJECTS_TAG as SAME_TAG
+from gateway.scheduler.model import events
 from policies.placement.asks import Wishes
 
 ABROAD = Wishes(allowed_sites=frozenset({"paris"}))
@@ -24,6 +27,14 @@ def town():
     found.show()
     found.deliver()
     return found
+
+
+def keeping(town):
+    """Both sites move results, and London's client takes those of others as objects."""
+    town.sites["london"].exchange.purchases.enquiries.fetches_results = True
+    town.sites["paris"].exchange.offering.leaves_results = lambda: True
+    tags = {OBJECTS_TAG: True}  # for workers that can keep them
+    return {"wishes": ABROAD, "results": "auto", "far_results": True, "tags": tags}
 
 
 def sold(town):
@@ -132,3 +143,49 @@ def test_the_tag_is_shown_with_pools_that_have_objects(town):
     town.sites["paris"].exchange.pulls_objects = False
     [pool] = town.sites["paris"].exchange.show(1e6).pools
     assert PULLS_TAG not in pool.tags
+
+
+def test_a_seller_may_keep_large_results_where_both_sites_move_them(town):
+    how = keeping(town)
+    town.sites["london"].submit(4, **how)
+    town.deliver()
+    assert said(town, deals.AskQuote)[0].results == "auto"
+    assert sold(town).spec.results == "auto"
+    orders = [each for found in town.sites["paris"].at_work.values() for each in found]
+    assert {(each.results, each.project) for each in orders} == {("auto", "risk\u00a0@london")}
+
+
+@pytest.mark.parametrize("lacks", ["the client", "the buyer", "the seller"])
+def test_results_come_as_values_where_one_can_not_move_them(town, lacks):
+    how = keeping(town)
+    if lacks == "the client":
+        how["far_results"] = False  # an older one
+    elif lacks == "the buyer":
+        town.sites["london"].exchange.purchases.enquiries.fetches_results = False
+    else:
+        town.sites["paris"].exchange.offering.leaves_results = lambda: False
+    town.sites["london"].submit(4, **how)
+    town.deliver()
+    assert sold(town).spec.results == ""
+
+
+def test_a_seller_lets_go_of_a_result_when_its_delivery_is_settled(town):
+    how = keeping(town)
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(1, **how)
+    town.deliver()
+    [order] = [each for found in paris.at_work.values() for each in found]
+    [worker] = [each for each, found in paris.at_work.items() if found]
+    value = left_value(BOOK, 5)
+    report = events.Reported(
+        worker, order.assignment, order.first, [value], [], [], 10**6, 10**6, left=True
+    )
+    paris.do(after_its_time(paris.broker, report))
+    assert not paris.let_go  # its buyer has not fetched it
+    town.deliver()
+    [delivery] = said(town, deals.Deliver)
+    assert (delivery.left, delivery.values) == (True, [value])
+    town.run(lambda: paris.let_go)
+    assert paris.let_go == [(BOOK,)]
+    [results] = london.results[1]
+    assert results.left
