@@ -12,6 +12,7 @@ from carrier to carrier; this gateway sees digests and numbers.
 """
 
 import math
+import re
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -27,7 +28,9 @@ from federation.messages.registry import GatewayMessage, Receiver
 from federation.messages.transferring import DIGESTS_MAX, AskTickets, Receipts, Tickets
 from federation.objects.left import left_in
 from federation.objects.manifests import digest_text
+from federation.signed.declarations import ADDRESS
 from federation.signed.transfers import TransferReceipt, TransferTicket
+from federation.words import clean
 from gateway.base.handlers import MessageHandler, handles
 from gateway.objects.bulk.carrier_process import CarrierProcess, PullOutcome, PullSource
 from gateway.objects.bulk.office import MovedObject, TicketOffice, moved, why_not_fetch
@@ -41,6 +44,7 @@ from gateway.trust.ticket_signer import TicketSigner
 
 ANSWER_S: Final = 10.0  # for an answer; then it is asked again: messages may be lost with a session
 ASKS_MAX: Final = 3
+REASON_CHARS_MAX: Final = 500  # of another site's text
 LOOK_S: Final = 1.0  # how often it is checked whether a job still needs its objects
 OURS_STAY: Final = (
     "this site has no bulk port from which other sites fetch objects (bulk_listen in [federation])"
@@ -158,31 +162,37 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         purchase = self._server.exchange.purchases.purchases.get(message.contract)
         is_ours = purchase is not None and purchase.site == seller and purchase.is_live
         job = self._server.broker.jobs.get(purchase.job) if purchase and is_ours else None
+        why = ""
         if job is not None and job.spec.results:
             try:
-                await self._bring_results(seller, message, job)
+                why = await self._bring_results(seller, message, job)
             except Exception as error:  # noqa: BLE001 - the tasks then have no result, and run again
                 self._say(f"results of contract {message.contract} at {seller}: {error!r}")
-        found = checked(message, job, self._keeper.catalogue)
+        found = checked(message, job, self._keeper.catalogue, why)
         self._router.hear_later(seller, found)
 
-    async def _bring_results(self, seller: str, message: Deliver, job: Job) -> None:
-        """Fetch results, each object once, and let the job hold each result."""
+    async def _bring_results(self, seller: str, message: Deliver, job: Job) -> str:
+        """Fetch results, each object once, and let the job hold each result.
+
+        Return why some did not come, or an empty text.
+        """
         digests = left_in(message.values)
         spec, new = job.spec, set[bytes]()
         order = PullObjects(
             *(seller, message.contract, job.id, spec.user, spec.scope),
             tuple(dict.fromkeys(digests)),
         )
+        why = "the job is over"
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch, job.id, nursery.cancel_scope)
-            await self._bring_all(order, new, is_input=False)
+            why = await self._bring_all(order, new, is_input=False)
             nursery.cancel_scope.cancel()
         for digest in digests:
             if digest in new:
                 new.discard(digest)  # the object host has put it as the first of them
             else:
                 self._keeper.hold_result(job.id, spec.scope, digest)
+        return why
 
     async def _watch(self, job: str, scope: trio.CancelScope) -> None:
         """End the transfers of a job that is over."""
@@ -210,7 +220,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
                 whys = [*found.reasons, *[""] * len(part)]
                 for digest, ticket, why in zip(part, found.tickets, whys, strict=False):
                     if not ticket:
-                        reasons.append(why[:500] or "it is refused")
+                        reasons.append(clean(why)[:REASON_CHARS_MAX] or "it is refused")
                         continue
                     bring = partial(self._bring, new=new, reasons=reasons, is_input=is_input)
                     nursery.start_soon(bring, order, digest, ticket, found.address)
@@ -223,7 +233,8 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         self._say(
             f"objects for contract {order.contract} of {order.buyer} did not come: {reasons[0]}"
         )
-        return f"an object of its calls can't come to {self._site}: {reasons[0]}"
+        what = "an object of its calls" if is_input else "a result"
+        return f"{what} can't come to {self._site}: {reasons[0]}"
 
     def _is_here(self, scope: str, digest: bytes) -> bool:
         return self._keeper.catalogue.find(scope, digest) is not None
@@ -246,8 +257,8 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
 
     @handles(Tickets)
     def _answered(self, site: str, message: Tickets) -> None:
-        asked, arrived = self._asked.pop(message.request, ("", trio.Event()))
-        if asked == site:
+        asked, arrived = self._asked.get(message.request, ("", trio.Event()))
+        if asked == site and not arrived.is_set():
             self._answers[message.request] = message
             arrived.set()
 
@@ -286,6 +297,8 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
             ticket = self._signer.open_ticket(order.buyer, raw, self._utc_s())
         except ProtocolError as error:
             raise _NotBrought(str(error)) from None
+        if not re.fullmatch(ADDRESS, address, re.ASCII):
+            raise _NotBrought(f"site {order.buyer} names no address of a bulk port")
         self._check(order, key, ticket)
         self._coming_bytes += ticket.size
         try:

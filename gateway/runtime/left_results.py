@@ -37,10 +37,13 @@ def proven(
     return replace(report, values=values, failures=failures, wall_ns=0, cpu_ns=0), lost
 
 
-def checked(message: Deliver, job: Job | None, catalogue: ObjectCatalogue) -> Deliver:
+def checked(
+    message: Deliver, job: Job | None, catalogue: ObjectCatalogue, why: str = ""
+) -> Deliver:
     """Return a delivery with those results as failures that could not be fetched from its seller.
 
-    Its offsets must be sound. `job` is ours; None: it is over, and the delivery comes too late.
+    `job` is ours; None: it is over, and the delivery comes too late. `why` one did not come, if that
+    is known.
     """
     failed = {each[0] for each in message.failures}
     objects = catalogue if job is not None and job.spec.results else None
@@ -49,7 +52,8 @@ def checked(message: Deliver, job: Job | None, catalogue: ObjectCatalogue) -> De
     if not lost:
         return message
     values = [b"" if at in lost else value for at, value in enumerate(message.values)]
-    added = [[at, "object", f"{text}: it was left at its site", b""] for at, text in lost.items()]
+    why = why or "it was left at its site"
+    added = [[at, "object", f"{text}: {why}", b""] for at, text in lost.items()]
     failures = sorted([*message.failures, *added], key=itemgetter(0))
     return replace(message, values=values, failures=failures)
 

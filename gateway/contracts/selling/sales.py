@@ -693,7 +693,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         self._drop(sale)
 
     def _drop(self, sale: Sale) -> None:
-        if sale.coming:  # the dispatcher forgets it
+        if sale.objects:  # its tasks may wait for some: the dispatcher forgets it
             self._outcome.happened(events.JobHeld(sale.job, OBJECTS, on=False))
         del self.sales[sale.buyer, sale.contract]
         self._by_handle.pop(sale.handle, None)
