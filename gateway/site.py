@@ -420,6 +420,7 @@ class Site:
         )
         router.transfers = self.transfers
         self.server.on_pull = self.transfers.pull
+        objects.on_lost = self.exchange.sales.objects_lost
         self.exchange.pulls_objects = True
         self.exchange.purchases.enquiries.fetches_results = True
         self.exchange.offering.leaves_results = lambda: bool(carrier.address)

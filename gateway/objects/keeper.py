@@ -97,6 +97,7 @@ class ObjectKeeper:
         self._room = room
         self.catalogue = ObjectCatalogue(room)
         self.pid = 0  # of the object host
+        self.on_lost: Callable[[], None] = lambda: None  # is called when all objects are lost
         self._ends_sessions = False  # whether the object host does: one of before does not
         self._ticketed: set[int] = set()  # sessions that have a ticket, of this host or the last
         self._ended = EndedSessions()  # of those: the next host takes the same tickets
@@ -240,6 +241,7 @@ class ObjectKeeper:
         await self._stop(host)
         was_ready, lost = self._ready.is_set(), len(self.catalogue)
         self.catalogue.clear(self._utc_s())
+        self.on_lost()
         self._ends_sessions = False
         self._ready = trio.Event()
         if was_ready:

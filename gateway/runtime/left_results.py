@@ -42,8 +42,8 @@ def checked(
 ) -> Deliver:
     """Return a delivery with those results as failures that could not be fetched from its seller.
 
-    `job` is ours; None: it is over, and the delivery comes too late. `why` one did not come, if that
-    is known.
+    `job` is ours; None: it is over, and the delivery comes too late. `why` one did not come, if
+    that is known.
     """
     failed = {each[0] for each in message.failures}
     objects = catalogue if job is not None and job.spec.results else None

@@ -311,6 +311,11 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         elif not sale.coming:
             self._outcome.happened(events.JobHeld(sale.job, OBJECTS, on=False))
 
+    def objects_lost(self) -> None:
+        """Note that the objects of this site are lost: what comes from now on needs them anew."""
+        for sale in self.sales.values():
+            sale.objects.clear()
+
     @handles(deals.Reclaim)
     def _reclaim(self, buyer: str, message: deals.Reclaim, *_: object) -> None:
         sale = self._find(buyer, message.contract)
@@ -693,7 +698,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         self._drop(sale)
 
     def _drop(self, sale: Sale) -> None:
-        if sale.objects:  # its tasks may wait for some: the dispatcher forgets it
+        if sale.job:  # its tasks may wait for objects: the dispatcher forgets it
             self._outcome.happened(events.JobHeld(sale.job, OBJECTS, on=False))
         del self.sales[sale.buyer, sale.contract]
         self._by_handle.pop(sale.handle, None)

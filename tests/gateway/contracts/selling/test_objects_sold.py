@@ -189,3 +189,17 @@ def test_a_seller_lets_go_of_a_result_when_its_delivery_is_settled(town):
     assert paris.let_go == [(BOOK,)]
     [results] = london.results[1]
     assert results.left
+
+
+def test_objects_that_were_lost_are_fetched_again_for_later_calls(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    london.submit(4, wishes=ABROAD, objects=[BOOK])
+    town.deliver()
+    come(town)
+    sale = sold(town)
+    [forward] = said(town, deals.Forward)
+    paris.exchange.sales.objects_lost()
+    again = deals.Forward(sale.contract, forward.epoch + 1, 100, forward.arguments[:1], True)
+    paris.exchange.sales.hear("london", again, town.now_s, 1e6)
+    paris.do()
+    assert [each.digests for each in paris.pulls] == [(BOOK,)]
