@@ -77,6 +77,7 @@ from gateway.peering.peers import open_federation
 from gateway.runtime.capacity_recorder import CapacityRecorder
 from gateway.runtime.environment import RuntimeEnvironment
 from gateway.runtime.making import Seat
+from gateway.runtime.object_books import SiteObjectBooks
 from gateway.runtime.outbox import Pieces
 from gateway.runtime.server import SLOW_TICKS, GatewayServer
 from gateway.scheduler.broker import Broker
@@ -140,6 +141,7 @@ class Site:
                 config.objects.room(host_bytes()),
                 config.state_path,
                 RETURNING * config.rules.grace_s,
+                SiteObjectBooks(self),
             )
         self.transfers: ObjectTransfers | None = None  # of objects, where they move
         self._carrier: CarrierProcess | None = None

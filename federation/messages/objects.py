@@ -146,7 +146,8 @@ class AdoptHost:
     """Gateway → host whose gateway is gone, first on a connection: be mine.
 
     The ticket is by the key of the gateway that is gone; `key` is that of tickets from now on.
-    Answered by HeldBefore for each object, NamedBefore for each name, and HostReady.
+    Answered by HeldBefore for each object, NamedBefore for each name, HolderBefore for each user
+    that holds one, and HostReady.
     """
 
     kind: ClassVar[str] = "adopt-host"
@@ -154,6 +155,7 @@ class AdoptHost:
     key: bytes
     bytes_max: Count
     user_max: Count = 0  # as in SetUpHost
+    wants_holders: bool = False  # whether it knows HolderBefore
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,31 @@ class NamedBefore:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteHolder:
+    """Gateway → host: a user holds an object since then, or (None) holds it no more.
+
+    For the next gateway. The user of SettleObject is the first, and needs none.
+    """
+
+    kind: ClassVar[str] = "note-holder"
+    scope: Text
+    digest: bytes
+    user: Text
+    since_s: Number | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HolderBefore:
+    """Host → gateway that has adopted it: since when a user holds an object that was told of."""
+
+    kind: ClassVar[str] = "holder-before"
+    scope: Text
+    digest: bytes
+    user: Text
+    since_s: Number
+
+
+@dataclass(frozen=True, slots=True)
 class StopHost:
     """Gateway → host: end; objects are needed no more."""
 
@@ -195,6 +222,7 @@ class HostReady:
     kind: ClassVar[str] = "host-ready"
     pid: Count
     ends_sessions: bool = False  # whether it knows HolderGone, and tickets that are for a time
+    notes_holders: bool = False  # whether it knows NoteHolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,5 +259,6 @@ OBJECT_MESSAGES = Catalogue(
         *(OpenHost, HostOpen, PutObject, ObjectKept, GetObject, ObjectHere, ObjectMissing),
         *(DropObject, SetUpHost, AdoptHost, HeldBefore, NamedBefore, HostReady, StopHost),
         *(SealedObject, SettleObject, HolderGone, GetManifest, ManifestPart),
+        *(NoteHolder, HolderBefore),
     ]
 )

@@ -9,6 +9,7 @@ from federation.reasons import Reason
 from federation.users import check_project
 from federation.wishes import USUAL_PROJECT
 from gateway.api.context import BadQuestion, SiteContext
+from gateway.objects.billing import HeldSoFar
 from gateway.objects.catalogue import HeldObject, sums
 from gateway.objects.keeper import ObjectKeeper
 from gateway.trust.rights import Asker
@@ -101,13 +102,34 @@ async def _listed(site: SiteContext, asker: Asker, details: dict[str, Any]) -> A
         return [_told(site, each.to_plain()) for each in gone]
     found = [each for each in catalogue if is_shown(each)]
     if by is not None:
-        return sums(found, by, asker.sees)
+        return _with_costs(site, sums(found, by, asker.sees), found, by)
     found.sort(key=lambda each: -each.size)
     return [_plain(site, each) for each in found[:OBJECTS_SHOWN_MAX]]
 
 
+def _with_costs(
+    site: SiteContext, rows: list[dict[str, Any]], found: list[HeldObject], by: str
+) -> list[dict[str, Any]]:
+    """Add byte-seconds and costs of the objects to sums, for the users of each sum."""
+    objects, costs = _objects(site), dict.fromkeys((row[by] for row in rows), HeldSoFar())
+    for held in found:
+        for name in {held.key.scope} if by == "project" else costs.keys() & held.holders.keys():
+            if name in costs:
+                costs[name] += objects.holdings.so_far(held, None if by == "project" else (name,))
+    return [{**row, **_cost(objects, costs[row[by]])} for row in rows]
+
+
+def _cost(objects: ObjectKeeper, held: HeldSoFar) -> dict[str, Any]:
+    return {
+        "held_byte_s": held.byte_s,
+        "cost_nanos": held.cost_nanos,
+        "currency": objects.holdings.price.currency,
+    }
+
+
 def _plain(site: SiteContext, held: HeldObject) -> dict[str, Any]:
-    return _told(site, held.to_plain())
+    objects = _objects(site)
+    return _told(site, held.to_plain()) | _cost(objects, objects.holdings.so_far(held))
 
 
 def _told(site: SiteContext, plain: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from gateway.base.toml_lines import Passage
 from gateway.base.values import SettingError, count, number, size
+from policies.costs.holding import HoldPrice, parse_hold_price
 
 OBJECT_BYTES_MIN: Final = 1 << 20
 OBJECT_BYTES_MAX: Final = 1 << 50
@@ -52,11 +53,17 @@ class ObjectLimits:
     Attributes:
         memory: for all together.
         user, project: for those of one user, and of one project; None: no other limit.
+        hold: the price of a GB-month of them, for each user that holds them.
     """
 
     memory: int | float = 0.3
     user: int | float | None = None
     project: int | float | None = None
+    hold: HoldPrice | None = None
+
+    def price(self, currency: str) -> HoldPrice:
+        """Return the price; without one objects are free, in this currency."""
+        return HoldPrice(0, currency) if self.hold is None else self.hold
 
     def room(self, host_bytes: int) -> "ObjectRoom":
         """Return the limits in bytes, on a host with so much memory."""
@@ -129,8 +136,17 @@ def read_objects(objects: Passage) -> ObjectLimits:
     values: dict[str, Any] = {}
     for key, value in objects.table.items():
         with objects.about():
-            values[key] = _share_or_size(key, value)
+            values[key] = _price(value) if key == "hold" else _share_or_size(key, value)
     return ObjectLimits(**values)
+
+
+def _price(value: Any) -> HoldPrice:
+    if not isinstance(value, str):
+        raise SettingError('hold must be a price in quotes, as in "0.03 USD/GB-month"')
+    try:
+        return parse_hold_price(value)
+    except ValueError as error:
+        raise SettingError(f"hold: {error}") from None
 
 
 def _share_or_size(key: str, value: Any) -> int | float:

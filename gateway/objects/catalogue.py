@@ -34,6 +34,16 @@ class ObjectKey:
     digest: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class HoldingChange:
+    """A user begins to hold an object, or holds it no more."""
+
+    key: ObjectKey
+    user: str
+    size: int
+    is_held: bool
+
+
 @dataclass(slots=True)
 class HeldObject:
     """An object, and who holds it."""
@@ -48,7 +58,9 @@ class HeldObject:
     results: Counter[str] = field(default_factory=Counter)
     # By the user that gave it, and the name: when it ends.
     names: dict[tuple[str, str], UtcS] = field(default_factory=dict)
-    waits_until_s: UtcS | None = None  # for the clients of a gateway that was lost
+    # For the clients of a gateway that was lost: of these users, until then.
+    waits_until_s: UtcS | None = None
+    waits_for: set[str] = field(default_factory=set)
     holders: Counter[str] = field(default_factory=Counter)  # by user, the holders that are theirs
 
     @property
@@ -111,7 +123,7 @@ class ObjectCatalogue:
 
     Attributes:
         lost: the latest LOST_MAX objects that were lost, the last one last.
-
+        changes: of holdings, in order, since they were taken.
 
     Args:
         room: for all objects together, those of one user and those of one project.
@@ -129,6 +141,7 @@ class ObjectCatalogue:
         self._waiting: set[ObjectKey] = set()
         self.bytes = 0
         self.lost: deque[LostObject] = deque(maxlen=LOST_MAX)
+        self.changes: list[HoldingChange] = []
 
     def __len__(self) -> int:
         return len(self._held)
@@ -200,6 +213,7 @@ class ObjectCatalogue:
         """Count a holder of a user; the first one counts the object for them."""
         held.holders[user] += 1
         if held.holders[user] == 1:
+            self.changes.append(HoldingChange(held.key, user, held.size, is_held=True))
             self._count(("user", user), held.size)
             self._objects_of[user] += 1
 
@@ -207,6 +221,7 @@ class ObjectCatalogue:
         held.holders[user] -= 1
         if not held.holders[user]:
             del held.holders[user]
+            self.changes.append(HoldingChange(held.key, user, held.size, is_held=False))
             self._count(("user", user), -held.size)
             self._objects_of[user] -= 1
             if not self._objects_of[user]:
@@ -251,8 +266,22 @@ class ObjectCatalogue:
         if key not in self._held:
             held = HeldObject(key, size, user, put_at_s, waits_until_s=until_s)
             self._add(held)
-            self._gain(held, user)
             self._waiting.add(key)
+            self.expect(key, user)
+
+    def expect(self, key: ObjectKey, user: str) -> None:
+        """Let an object that was adopted wait for the clients of this user, too."""
+        held = self._held.get(key)
+        if held is not None and key in self._waiting and user not in held.waits_for:
+            held.waits_for.add(user)
+            self._gain(held, user)
+
+    def expect_no_more(self, key: ObjectKey, user: str) -> None:
+        """Let an object that was adopted not wait for a user that had let go of it."""
+        held = self._held.get(key)
+        if held is not None and user in held.waits_for:
+            held.waits_for.discard(user)
+            self._lose(held, user)
 
     def name(self, key: ObjectKey, user: str, name: str, until_s: UtcS) -> list[ObjectKey]:
         """Give an object a name of this user until then.
@@ -327,7 +356,9 @@ class ObjectCatalogue:
             held = self._held[key]
             if held.waits_until_s is None or held.waits_until_s <= utc_s:
                 held.waits_until_s = None
-                self._lose(held, held.user)
+                for user in sorted(held.waits_for):
+                    self._lose(held, user)
+                held.waits_for.clear()
                 self._waiting.discard(key)
                 touched.append(key)
         for job in [each for each in self._by_job if each not in jobs]:
@@ -350,6 +381,11 @@ class ObjectCatalogue:
     def clear(self, utc_s: UtcS) -> None:
         """Take everything for lost: the process that kept the bytes has ended."""
         self.lost.extend(LostObject(held, utc_s) for held in self._held.values())
+        self.changes += [
+            HoldingChange(held.key, user, held.size, is_held=False)
+            for held in self._held.values()
+            for user in held.holders
+        ]
         self._held.clear()
         self._by_session.clear()
         self._by_job.clear()

@@ -37,11 +37,13 @@ from federation.messages.objects import (
     GetManifest,
     GetObject,
     HeldBefore,
+    HolderBefore,
     HolderGone,
     HostOpen,
     HostReady,
     ManifestPart,
     NamedBefore,
+    NoteHolder,
     ObjectHere,
     ObjectKept,
     ObjectMissing,
@@ -159,7 +161,7 @@ class ObjectHost:
         )
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._accept)
-            await self._control.send(HostReady(os.getpid(), ends_sessions=True))
+            await self._control.send(self._ready())
             while await self._serve_gateway(rest):
                 self._become_orphan()
                 with trio.move_on_after(self._orphan_s):
@@ -169,6 +171,10 @@ class ObjectHost:
                 rest = []
             self._nursery.cancel_scope.cancel()
         self._control.close()
+
+    @staticmethod
+    def _ready() -> HostReady:
+        return HostReady(os.getpid(), ends_sessions=True, notes_holders=True)
 
     async def _serve_gateway(self, messages: list[tuple[Any, int]]) -> bool:
         """Obey the gateway until it is gone (True) or says stop (False)."""
@@ -214,6 +220,9 @@ class ObjectHost:
             case DropObject(scope, digest):
                 for pipe in self._shelf.drop(ObjectKey(scope, digest)):
                     self._nursery.start_soon(_tell, pipe, message)
+            case NoteHolder(scope, digest, user, since_s):
+                at = None if since_s is None else UtcS(since_s)
+                self._shelf.note_holder(ObjectKey(scope, digest), user, at)
             case HolderGone(holder):
                 self._end_session(holder)
 
@@ -341,7 +350,9 @@ class ObjectHost:
             await pipe.send(HeldBefore(*named, size, record.user, float(record.put_at_s)))
             for (user, name), ends_at_s in record.names.items():
                 await pipe.send(NamedBefore(*named, user, name, float(ends_at_s)))
-        await pipe.send(HostReady(os.getpid(), ends_sessions=True))
+            for user, since_s in record.holders.items() if message.wants_holders else ():
+                await pipe.send(HolderBefore(*named, user, float(since_s)))
+        await pipe.send(self._ready())
         self._adopted.set()
 
     async def _put(

@@ -146,7 +146,7 @@ class HostProcess:
             raise
         host = cls(ObjectPipe(trio.socket.from_stdlib_socket(connection)), descriptor)
         ticket = ObjectTicket(GATEWAY).sign(old.key)
-        await host.pipe.send(AdoptHost(ticket, key, room.memory, room.user))
+        await host.pipe.send(AdoptHost(ticket, key, room.memory, room.user, wants_holders=True))
         return host
 
     async def wait(self) -> None:

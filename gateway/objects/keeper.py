@@ -24,6 +24,7 @@ from federation.messages.objects import (
     NAMED_MAX_S,
     DropObject,
     HeldBefore,
+    HolderBefore,
     HolderGone,
     HostReady,
     NamedBefore,
@@ -39,6 +40,7 @@ from gateway.objects.catalogue import (
     ObjectCatalogue,
     ObjectKey,
 )
+from gateway.objects.holdings import Holdings, ObjectBooks
 from gateway.objects.host_process import (
     FILE,
     ORPHAN_S,
@@ -72,6 +74,7 @@ class ObjectKeeper:
         room: for objects.
         folder: of the site's state, where the next run finds the object host.
         return_s: how long the objects of a lost gateway wait for its clients.
+        books: take the bytes that are held.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class ObjectKeeper:
         room: ObjectRoom,
         folder: Path,
         return_s: float,
+        books: ObjectBooks,
     ) -> None:
         self._place = HostPlace.make()
         self._file = folder / FILE
@@ -96,6 +100,8 @@ class ObjectKeeper:
         self._say = say
         self._room = room
         self.catalogue = ObjectCatalogue(room)
+        self._books = books
+        self.holdings = Holdings(self.catalogue, books, utc_s, say, self._order)
         self.pid = 0  # of the object host
         self.on_lost: Callable[[], None] = lambda: None  # is called when all objects are lost
         self._ends_sessions = False  # whether the object host does: one of before does not
@@ -232,9 +238,11 @@ class ObjectKeeper:
                 nursery.start_soon(self._listen, host.pipe, nursery.cancel_scope)
                 nursery.start_soon(self._give_up, nursery.cancel_scope)
                 nursery.start_soon(self._save_again)
+                nursery.start_soon(self.holdings.resume, self._ready)
                 await host.wait()
                 nursery.cancel_scope.cancel()
         except BaseException:  # the gateway stops
+            self.holdings.stop()
             if not self._leave(host):
                 await self._stop(host)
             raise
@@ -242,6 +250,7 @@ class ObjectKeeper:
         was_ready, lost = self._ready.is_set(), len(self.catalogue)
         self.catalogue.clear(self._utc_s())
         self.on_lost()
+        self.holdings.host_ended()
         self._ends_sessions = False
         self._ready = trio.Event()
         if was_ready:
@@ -320,6 +329,7 @@ class ObjectKeeper:
         match message:
             case HostReady():
                 self.pid, self._ends_sessions = message.pid, message.ends_sessions
+                self.holdings.host_ready(notes_holders=message.notes_holders)
                 self._is_saved = self._save()
                 self._settle()
                 self._ready.set()
@@ -327,12 +337,15 @@ class ObjectKeeper:
                 utc_s = self._utc_s()
                 reason, user = self._put(message, utc_s), self._user_of(message)
                 self._order(SettleObject(message.request, reason, float(utc_s), user))
+                self.holdings.account(utc_s)
             case HeldBefore(scope, digest, size, user, put_at_s):
                 until_s = self._utc_s() + self._return_s
                 key = ObjectKey(scope, digest)
                 self.catalogue.adopt(key, size, user, UtcS(put_at_s), until_s)
             case NamedBefore(scope, digest, user, name, ends_at_s):
                 self.catalogue.name(ObjectKey(scope, digest), user, name, UtcS(ends_at_s))
+            case HolderBefore(scope, digest, user, since_s):
+                self.holdings.told(ObjectKey(scope, digest), user, UtcS(since_s))
 
     def _settle(self) -> None:
         """Go on with the objects of the last run: jobs that were taken up hold theirs."""
@@ -363,10 +376,12 @@ class ObjectKeeper:
         if name and not 0 < (message.for_s or 0) <= NAMED_MAX_S:
             return f"a name is for at most {NAMED_MAX_S:,.0f} seconds (for_s)"
         key = ObjectKey(message.scope, message.digest)
-        reason = self.catalogue.put(key, message.size, message.user, message.holder, utc_s)
+        reason = self._books.objection(message.user, message.scope) or self.catalogue.put(
+            key, message.size, message.user, message.holder, utc_s
+        )
         if not reason and name:
             until_s = utc_s + (message.for_s or 0)
-            self._drop(self.catalogue.name(key, message.user, name, until_s))
+            self._drop(self.catalogue.name(key, message.user, name, until_s), utc_s)
         return reason
 
     def _put_result(self, message: SealedObject, utc_s: UtcS) -> str:
@@ -377,9 +392,10 @@ class ObjectKeeper:
         if not is_digest(message.digest):
             return "the digest is not valid"
         key = ObjectKey(message.scope, message.digest)
-        if message.is_input:
-            return self.catalogue.put_input(key, message.size, owner[0], message.job, utc_s)
-        return self.catalogue.put_result(key, message.size, owner[0], message.job, utc_s)
+        take = self.catalogue.put_input if message.is_input else self.catalogue.put_result
+        return self._books.objection(owner[0], message.scope) or take(
+            key, message.size, owner[0], message.job, utc_s
+        )
 
     # --- for the gateway
     # ---------------------------------------------------------------------------
@@ -395,6 +411,7 @@ class ObjectKeeper:
         owner = self._owner_of(job)
         if owner is not None:
             self.catalogue.hold(job, owner[0], scope, digests)
+            self.holdings.account()
 
     def take_again(
         self, session: int, user: str, scope: str, digests: Iterable[bytes]
@@ -406,7 +423,9 @@ class ObjectKeeper:
         keys = [ObjectKey(scope, digest) for digest in digests]
         if not self._is_here(session):
             return [key.digest for key in keys]
-        return [key.digest for key in keys if not self.catalogue.take(key, session, user)]
+        lost = [key.digest for key in keys if not self.catalogue.take(key, session, user)]
+        self.holdings.account()
+        return lost
 
     def deliver(self, session: int, job: str, scope: str, digests: Iterable[bytes]) -> None:
         """Hand results of a job over to the session of its client."""
@@ -428,6 +447,7 @@ class ObjectKeeper:
         reason = self.catalogue.why_not(held, user)
         if not reason:
             self.catalogue.take(held.key, session, user)
+            self.holdings.account()
         return reason
 
     def let_go(self, session: int, scope: str, digests: Iterable[bytes]) -> None:
@@ -446,7 +466,10 @@ class ObjectKeeper:
     def sweep(self, jobs: Set[str]) -> None:
         """Let go of what ended jobs, and names that have expired, held."""
         self._drop(self.catalogue.sweep(jobs, self._utc_s()))
+        self.holdings.close()
 
-    def _drop(self, gone: Iterable[ObjectKey]) -> None:
+    def _drop(self, gone: Iterable[ObjectKey], at_s: UtcS | None = None) -> None:
+        """Drop objects that nothing holds any more, and count holdings until now, or then."""
         for key in gone:
             self._order(DropObject(key.scope, key.digest))
+        self.holdings.account(at_s)

@@ -3,7 +3,8 @@
 A file that was put is *offered* until the gateway has settled whether it is kept; then it is
 *held*. The shelf counts the bytes of all, remembers the readers of each object, and notes
 with each object the facts for a gateway that is started again (`HeldRecord`): the names and their
-ends, and the user. Sessions and jobs are not noted: their clients and the books know them.
+ends, the user that put it, and since when each user holds it. Sessions and jobs are not noted:
+their clients and the books know them.
 """
 
 from collections import Counter
@@ -35,11 +36,15 @@ ReaderT = TypeVar("ReaderT")
 
 @dataclass(slots=True)
 class HeldRecord:
-    """What is noted with an object. `names` has, by user and name, when the name ends."""
+    """The facts that are noted with an object.
+
+    `names` has, by user and name, when the name ends; `holders` since when each user holds it.
+    """
 
     user: str
     put_at_s: UtcS
     names: dict[tuple[str, str], UtcS] = field(default_factory=dict)
+    holders: dict[str, UtcS] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +171,7 @@ class ObjectShelf(Generic[FileT, ReaderT]):
             owner = user or offered.user
             self._count_file(offered.user, -1)
             self._count_file(owner, 1)
-            self._held[key] = file, HeldRecord(owner, at_s)
+            self._held[key] = file, HeldRecord(owner, at_s, holders={owner: at_s})
         if not reason and offered.name:
             self._name(key, offered.user, offered.name, at_s + (offered.for_s or 0))
         return offered
@@ -177,6 +182,16 @@ class ObjectShelf(Generic[FileT, ReaderT]):
             self._held[before][1].names.pop((user, name), None)
         self._names[key.scope, user, name] = key
         self._held[key][1].names[user, name] = until_s
+
+    def note_holder(self, key: ObjectKey, user: str, since_s: UtcS | None) -> None:
+        """Note that a user holds an object since then, or (None) holds it no more."""
+        if key not in self._held:
+            return
+        holders = self._held[key][1].holders
+        if since_s is None:
+            holders.pop(user, None)
+        else:
+            holders[user] = since_s
 
     # --- readers ---------------------------------------------------------------------------------
 

@@ -60,6 +60,9 @@ def hour(**fields: Any) -> Hour:
         "energy_uj": 0,
         "carbon_ng": 0,
         "embodied_ng": 0,
+        "kind": "time",
+        "held_byte_s": 0,
+        "moved_bytes": 0,
     }
     return Hour(**(defaults | fields))
 

@@ -232,7 +232,7 @@ def apel_summary(
     benchmark: Benchmark | None,
 ) -> None:
     """APEL summary message: by month, user, project and group."""
-    hours = reading.hours(connection, *period.hours, ran_here=not everywhere)
+    hours = reading.hours(connection, *period.hours, ran_here=not everywhere, of_time=True)
     _write(apel_messages.summary_messages(site, hours, benchmark), out)
 
 
@@ -241,7 +241,7 @@ def apel_sync(
     connection: Connection, site: str, period: _Period, out: Path | None, everywhere: bool
 ) -> None:
     """APEL sync message: the number of runs by month, to compare."""
-    hours = reading.hours(connection, *period.hours, ran_here=not everywhere)
+    hours = reading.hours(connection, *period.hours, ran_here=not everywhere, of_time=True)
     _write(apel_messages.sync_messages(site, hours), out)
 
 

@@ -32,6 +32,7 @@ from gateway.ledger.reports import ALL, Cell, ReportTable, to_csv, write_parquet
 from gateway.ledger.reports.keys import CHOICES, key_of
 from gateway.ledger.reports.report import NO_MONEY, is_decimal, is_whole
 
+_DATA: Final = ("held_gb_h", "moved_gb")
 _SHOWN_DECIMALS: Final = Decimal("0.0001")
 _UNKNOWN: Final = "\N{EN DASH}"
 
@@ -251,6 +252,12 @@ def _print(made: ReportTable) -> None:
     twins |= {"carbon_ng", "embodied_ng"} if "carbon_g" in made.columns else set()
     twins |= {"energy_uj"} if "energy_kwh" in made.columns else set()
     twins |= {"slot_ns"} if "slot_h" in made.columns else set()
+    if "held_gb_h" in made.columns:
+        twins |= {"held_byte_s", "moved_bytes"}
+        # Most sites have no data: columns without any are left out.
+        for name in _DATA:
+            at = made.columns.index(name)
+            twins |= set() if any(row[at] != "0" for row in made.rows) else {name}
     places = [at for at, name in enumerate(made.columns) if name not in twins]
     has_keys = bool(made.columns) and made.totals != made.rows
     rows = [[_shown(row[at], made.columns[at]) for at in places] for row in made.rows]
@@ -292,7 +299,7 @@ def _shown(cell: Cell, column: str) -> str:
         return show.seconds(int(cell))
     if is_whole(column):
         return f"{int(cell):,}"
-    if is_decimal(column) and column in ("slot_h", "share", "g_per_kwh"):
+    if is_decimal(column) and column in ("slot_h", "share", "g_per_kwh", *_DATA):
         return f"{Decimal(cell).quantize(_SHOWN_DECIMALS):,}"
     return str(cell)
 

@@ -3,10 +3,12 @@
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 import click
 
+from federation.money import format_amount, rounded_amount
 from federation.words import duration_text, size_text
 from gateway.cli.shared import show
 from gateway.cli.shared.common import (
@@ -19,9 +21,12 @@ from gateway.cli.shared.common import (
     reach_options,
 )
 
+_GB_HOUR: Final = 3_600 * 10**9  # byte-seconds
 _DIGEST_CHARS: Final = 15  # of those shown of a digest: enough to tell objects apart
 
-_COLUMNS: Final = ("digest", "size", "user", "project", "put", "sessions", "jobs", "names")
+_COLUMNS: Final = (
+    *("digest", "size", "user", "project", "put", "sessions", "jobs", "GB-hours", "cost", "names"),
+)
 
 
 @click.command()
@@ -82,8 +87,11 @@ def _show_sums(rows: Sequence[Mapping[str, Any]], by: str, *, as_json: bool) -> 
     if as_json:
         show.as_json(rows)
         return
-    cells = [(row[by], row["objects"], size_text(row["bytes"]), row["named"]) for row in rows]
-    show.table((by, "objects", "size", "named"), cells, "no objects")
+    cells = [
+        (row[by], row["objects"], size_text(row["bytes"]), row["named"], *_cost(row))
+        for row in rows
+    ]
+    show.table((by, "objects", "size", "named", "GB-hours", "cost"), cells, "no objects")
 
 
 def _is_meant(row: Mapping[str, Any], wanted: str) -> bool:
@@ -99,9 +107,19 @@ def _row(row: Mapping[str, Any], now_s: float) -> Sequence[Any]:
         show.ago(row["put_at_s"], now_s),
         row["sessions"],
         len(row["jobs"]),
+        *_cost(row),
         ", ".join(_name(each, now_s) for each in row["names"]),
         *([show.ago(row["lost_at_s"], now_s)] if "lost_at_s" in row else []),
     ]
+
+
+def _cost(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the GB-hours of all users until now, and their cost; a lost object has none."""
+    if "cost_nanos" not in row:
+        return "", ""
+    hours = Decimal(row["held_byte_s"]) / _GB_HOUR
+    money = rounded_amount(format_amount(row["cost_nanos"]), row["currency"])
+    return f"{hours:.3g}", f"{money} {row['currency']}"
 
 
 def _name(row: Mapping[str, Any], now_s: float) -> str:

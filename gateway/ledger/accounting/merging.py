@@ -19,6 +19,7 @@ from sqlalchemy import (
     Subquery,
     Table,
     and_,
+    case,
     cast,
     delete,
     exists,
@@ -115,9 +116,12 @@ def usage_before(before_s: UtcS) -> Merging:
 def _usage_groups(connection: Connection, conditions: Sequence[ColumnElement[bool]]) -> Found:
     number = past_of(connection).number
     is_booked = exists().where(transfers.c.key == USE_KEY, transfers.c.number > number)
+    # Of bytes that were held, the worker is the object: the rows of all objects are one in the end.
+    worker = case((usage.c.kind == literal_column("'held'", String), ""), else_=usage.c.worker)
     inner = (
         select(
-            usage,
+            *(each for each in usage.columns if each.name != "worker"),
+            worker.label("worker"),
             and_(usage.c.cost_nanos > 0, is_booked).label("is_booked"),
             IS_CHARGE.label("is_charge"),
         )

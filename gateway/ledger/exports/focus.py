@@ -1,5 +1,7 @@
 """FOCUS 1.2: the cost of usage, one row for each hour and key of `usage_hours`. Pure.
 
+Data that was held is storage, in GB-months, and data that came from other sites networking, in GB.
+
 Costs are exact: a row's costs are those of the books, to the nano-unit, and so are their sums.
 Where an hour has one list price, that is the unit price, and the quantity is the charged time: with
 the whole steps, minimum charges and roundings that the cost includes. The contracted price is that
@@ -13,19 +15,71 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from federation.money import format_amount
+from federation.words import count
 from gateway.ledger.exports.focus_columns import EXPORTED
 from gateway.ledger.exports.rows import Correction, Hour
 from gateway.ledger.exports.texts import decimal, hour_start, month_of, month_start
+from policies.costs.holding import MONTH_S
 
 Row = tuple[str | None, ...]
 
 SERVICE: Final = "Grid Compute"
+OBJECTS: Final = "Grid Objects"
 PLACES: Final = 18  # of quantities and unit prices; costs have nine
 _NS_PER_HOUR: Final = 3600 * 10**9
 _UJ_PER_KWH: Final = 3600 * 10**9
 # Less slot time has no meaningful price per hour: it is priced per run.
 PRICED_BY_TIME_NS: Final = 10**6
 _PRICE_HIGH: Final = 10**8  # units of a currency, for a slot-hour
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A resource that is charged for, and its units.
+
+    Attributes:
+        unit, per: the unit of the price, and how much of the amount in the books is one.
+        least: less of it has no meaningful price of that unit: it is priced per record.
+        consumed, consumed_per: the same of the quantity that was used.
+        one: the unit of records.
+        cells: the other cells of FOCUS.
+    """
+
+    unit: str
+    per: int
+    least: int
+    consumed: str
+    consumed_per: int
+    one: str
+    cells: dict[str, str]
+
+
+def _cells(category: str, subcategory: str, service: str, resource: str, meter: str) -> Any:
+    return {
+        "ServiceCategory": category,
+        "ServiceSubcategory": subcategory,
+        "ServiceName": service,
+        "ResourceType": resource,
+        "SkuMeter": meter,
+    }
+
+
+_GB: Final = 10**9
+_GB_MONTH: Final = _GB * MONTH_S
+_PRODUCTS: Final = {
+    "time": _Product(
+        *("Slot-Hours", _NS_PER_HOUR, PRICED_BY_TIME_NS, "Slot-Seconds", 10**9, "Runs"),
+        _cells("Compute", "Other (Compute)", SERVICE, "Pool", "Slot Time"),
+    ),
+    "held": _Product(
+        *("GB-Months", _GB_MONTH, _GB_MONTH // 10**9, "GB-Hours", _GB * 3600, "Objects"),
+        _cells("Storage", "Object Storage", OBJECTS, "Object Host", "Bytes Held"),
+    ),
+    "moved": _Product(
+        *("GB", _GB, 1, "GB", _GB, "Transfers"),
+        _cells("Networking", "Other (Networking)", OBJECTS, "Object Host", "Bytes Moved"),
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +90,17 @@ class _Charge:
     billed_in: tuple[int, int]  # year and month
     is_correction: bool = False
     corrects: str = ""
+
+    @property
+    def product(self) -> _Product:
+        """The resource."""
+        return _PRODUCTS[self.hour.kind]
+
+    @property
+    def amount(self) -> int:
+        """How much was used, as in the books: ns, byte-seconds or bytes."""
+        hour = self.hour
+        return {"held": hour.held_byte_s, "moved": hour.moved_bytes}.get(hour.kind, hour.wall_ns)
 
 
 def charges(site: str, hours: Iterable[Hour], corrections: Iterable[Correction]) -> Iterator[Row]:
@@ -84,13 +149,16 @@ def _corrected(correction: Correction) -> _Charge:
         energy_uj=0,
         carbon_ng=0,
         embodied_ng=0,
+        kind="time",
+        held_byte_s=0,
+        moved_bytes=0,
     )
     billed_in = month_of(int(correction.at_s // 3600))
     return _Charge(hour, billed_in, is_correction=True, corrects=correction.corrects)
 
 
 def _row(site: str, charge: _Charge) -> Row:
-    cells = _whose(site, charge) | _what(site, charge.hour) | _amounts(charge) | _ours(site, charge)
+    cells = _whose(site, charge) | _what(site, charge) | _amounts(charge) | _ours(site, charge)
     return tuple(cells.get(column.name) for column in EXPORTED)
 
 
@@ -119,8 +187,9 @@ def _whose(site: str, charge: _Charge) -> dict[str, str | None]:
     }
 
 
-def _what(site: str, hour: Hour) -> dict[str, str | None]:
-    """Return the cells for the product: slot time of a pool, at a price of a tariff version."""
+def _what(site: str, charge: _Charge) -> dict[str, str | None]:
+    """Return the cells for the product, at a price of a tariff version."""
+    hour = charge.hour
     seller = hour.site or site
     # Other sites' pools have their site in their name.
     pool = hour.pool.removeprefix(f"{hour.site}/") if hour.site else hour.pool
@@ -132,16 +201,12 @@ def _what(site: str, hour: Hour) -> dict[str, str | None]:
         "x_Window": hour.window,
     }
     return {
-        "ServiceCategory": "Compute",
-        "ServiceName": SERVICE,
-        "ServiceSubcategory": "Other (Compute)",
+        **charge.product.cells,
         "RegionId": seller,
         "RegionName": seller,
         "ResourceId": sku,
         "ResourceName": _text_or_null(pool),
-        "ResourceType": "Pool",
         "SkuId": sku,
-        "SkuMeter": "Slot Time",
         "SkuPriceId": price,
         "SkuPriceDetails": _json({name: text for name, text in details.items() if text}),
         "PricingCategory": "Dynamic" if hour.price_class == "preemptible" else "Standard",
@@ -152,30 +217,31 @@ def _what(site: str, hour: Hour) -> dict[str, str | None]:
 def _amounts(charge: _Charge) -> dict[str, str | None]:
     hour = charge.hour
     cost, list_cost = format_amount(hour.cost_nanos), format_amount(hour.list_cost_nanos)
-    by_time = hour.wall_ns >= PRICED_BY_TIME_NS
+    product, amount = charge.product, charge.amount
+    by_amount = amount >= product.least
     # In units of 10**-PLACES, as it is written, so that the product is exact.
     quantity = hour.records * 10**PLACES
-    if by_time:
-        quantity = (hour.wall_ns * 10**PLACES + _NS_PER_HOUR // 2) // _NS_PER_HOUR
+    if by_amount:
+        quantity = (amount * 10**PLACES + product.per // 2) // product.per
     sign = -1 if charge.is_correction else 1
     listed = hour.list_price_nanos
     if listed is None and hour.list_cost_nanos == hour.cost_nanos:
         listed = hour.price_nanos
-    if by_time and listed and hour.list_cost_nanos:
+    if by_amount and listed and hour.list_cost_nanos:
         # The remaining rounding error is far below half a nano-unit of the product.
         quantity = (hour.list_cost_nanos * 10**PLACES + listed // 2) // listed
         price = _tariff_price(hour.cost_nanos, hour.price_nanos or 0, quantity)
         list_price = _tariff_price(hour.list_cost_nanos, listed, quantity)
     else:
-        price = _unit_price(sign * hour.cost_nanos, hour.wall_ns, quantity)
-        list_price = _unit_price(sign * hour.list_cost_nanos, hour.wall_ns, quantity)
+        price = _unit_price(sign * hour.cost_nanos, charge, quantity)
+        list_price = _unit_price(sign * hour.list_cost_nanos, charge, quantity)
     return {
         "BilledCost": cost,
         "ContractedCost": cost,
         "EffectiveCost": cost,
         "ListCost": list_cost,
         "PricingQuantity": decimal(sign * quantity, 10**PLACES, PLACES),
-        "PricingUnit": "Slot-Hours" if by_time else _unit(charge),
+        "PricingUnit": product.unit if by_amount else _unit(charge),
         "ContractedUnitPrice": price,
         "ListUnitPrice": list_price,
         # Charges are priced and billed in the same currency.
@@ -183,14 +249,17 @@ def _amounts(charge: _Charge) -> dict[str, str | None]:
         "PricingCurrencyContractedUnitPrice": price,
         "PricingCurrencyEffectiveCost": cost,
         "PricingCurrencyListUnitPrice": list_price,
-        "ConsumedQuantity": "0" if charge.is_correction else decimal(hour.wall_ns, 10**9, 9),
-        "ConsumedUnit": "Slot-Seconds",
+        "ConsumedQuantity": (
+            "0" if charge.is_correction else decimal(amount, product.consumed_per, 9)
+        ),
+        "ConsumedUnit": product.consumed,
     }
 
 
 def _unit(charge: _Charge) -> str:
-    """The unit of a charge that slot time is no measure of."""
-    return "Reservations" if charge.hour.is_fee and not charge.is_correction else "Runs"
+    """The unit of a charge that the amount used is no measure of."""
+    is_fee = charge.hour.is_fee and not charge.is_correction
+    return "Reservations" if is_fee else charge.product.one
 
 
 def _tariff_price(nanos: int, price_nanos: int, quantity: int) -> str:
@@ -200,21 +269,22 @@ def _tariff_price(nanos: int, price_nanos: int, quantity: int) -> str:
     return decimal(nanos * 10 ** (PLACES - 9), quantity, PLACES)
 
 
-def _unit_price(nanos: int, wall_ns: int, quantity: int) -> str:
-    """Return the cost of a unit: for the exact time, as in a tariff.
+def _unit_price(nanos: int, charge: _Charge, quantity: int) -> str:
+    """Return the cost of a unit: for the exact amount, as in a tariff.
 
     Where a price is so high that the rounding of the quantity would show, the rounded quantity is
     used.
     """
-    if wall_ns >= PRICED_BY_TIME_NS and nanos * 3600 < wall_ns * _PRICE_HIGH:
-        return decimal(nanos * 3600, wall_ns, PLACES)
+    per, amount = charge.product.per, charge.amount * 10**9
+    if charge.amount >= charge.product.least and nanos * per < amount * _PRICE_HIGH:
+        return decimal(nanos * per, amount, PLACES)
     return decimal(nanos * 10 ** (PLACES - 9), quantity, PLACES)
 
 
 def _ours(site: str, charge: _Charge) -> dict[str, str | None]:
     """Return the cells without a FOCUS column, and ChargeDescription."""
     hour, is_correction = charge.hour, charge.is_correction
-    runs = 0 if is_correction or hour.is_fee else hour.records
+    runs = 0 if is_correction or hour.is_fee or hour.kind != "time" else hour.records
     # Unknown values are null, and not zero.
     has_energy, has_carbon = bool(hour.footprint), hour.footprint == "carbon"
     return {
@@ -248,6 +318,8 @@ def _description(charge: _Charge) -> str:
     hour = charge.hour
     if charge.is_correction:
         return f"Reversed: {charge.corrects}"
+    if hour.kind != "time":
+        return f"Objects {hour.kind}: {count(hour.records, 'record')}"
     if hour.is_fee:
         return f"Fee for reserved slots: {hour.name}, in {hour.pool}"
     kind = {

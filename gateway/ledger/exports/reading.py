@@ -36,14 +36,17 @@ def hours(
     end: int | None = None,
     *,
     ran_here: bool = False,
+    of_time: bool = False,
 ) -> Generator[Hour]:
     """Yield the sums of the hours [start, end), counted from 1970, in the order of their keys.
 
-    `ran_here`: without work that was bought from other sites.
+    `ran_here`: without work that was bought from other sites; `of_time`: of slot time alone.
     """
     query = _within(_HOURS, usage_hours.c.hour, start, end)
     if ran_here:
         query = query.where(usage_hours.c.site == "")
+    if of_time:
+        query = query.where(usage_hours.c.kind == "time")
     query = query.order_by(*(usage_hours.c[name] for name in SUMMED_BY))
     with closing(streamed(connection, query)) as rows:
         for row in rows:
@@ -93,7 +96,8 @@ def runs(
 ) -> Generator[UsageRun]:
     """Yield the runs that ended in [start_at_s, end_at_s), in the order of their ends.
 
-    A run that its buyer has voided costs nothing, and its state is "void", as in the statement.
+    Without data that was held or moved: the formats of runs have no words for it. A run that its
+    buyer has voided costs nothing, and its state is "void", as in the statement.
 
     Args:
         connection: to a snapshot.
@@ -103,6 +107,7 @@ def runs(
     """
     voided = _voided(connection)
     query = _within(select(*_RUN), usage.c.ended_at_s, start_at_s, end_at_s)
+    query = query.where(usage.c.kind == "time")
     if ran_here:
         query = query.where(usage.c.site == "")
     query = query.order_by(usage.c.ended_at_s, usage.c.job, usage.c.first, usage.c.attempt)

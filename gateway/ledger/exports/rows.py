@@ -18,9 +18,10 @@ class Hour:
         site: the site that it was bought from; empty: it ran here.
         origin: the site that sent it; empty: its user is local.
         footprint: the known part of its emissions: "carbon", "energy" alone, or empty.
+        kind: "time" of slots; data, which no run used: "held" or "moved".
         records: the number of runs.
-        price_nanos, list_price_nanos: of a slot-hour, where all runs had one price; None: several,
-            or unknown.
+        price_nanos, list_price_nanos: of a slot-hour, GB-month or GB, where all runs had one price;
+            None: several, or unknown.
     """
 
     hour: int
@@ -38,6 +39,7 @@ class Hour:
     tariff: str
     currency: str
     footprint: str
+    kind: str
     records: int
     peak_memory_bytes: int
     tasks: int
@@ -48,13 +50,15 @@ class Hour:
     energy_uj: int
     carbon_ng: int
     embodied_ng: int
+    held_byte_s: int
+    moved_bytes: int
     price_nanos: int | None = None
     list_price_nanos: int | None = None
 
     @property
     def is_fee(self) -> bool:
         """Whether these are no runs, but fees for reserved time that was not used."""
-        return not self.tasks
+        return self.kind == "time" and not self.tasks
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from federation.money import NANOS_PER_UNIT
 from gateway.ledger.page import tables, writing
 from gateway.ledger.page.charts import Bars, ChartSeries, Lines, Matrix, Stacks
-from gateway.ledger.page.facts import FEE, Deal, PageFacts, Sum, total
+from gateway.ledger.page.facts import DATA, FEE, Deal, PageFacts, Sum, total
 from gateway.ledger.page.figures import HOURS, PageFigure, Palette, floats, nothing
 from gateway.ledger.page.tables import Cell, Table
 
@@ -21,6 +21,7 @@ _OWED: Final = ("balance", "held_sold", "held_bought")
 _DOUBTS: Final = ("unconfirmed", "to_confirm")  # about the balance
 _COLUMNS: Final = 100  # characters that fit below a chart
 _DAY_S: Final = 86_400
+_GB: Final = 10**9
 _FIRST_DAY: Final = date(1970, 1, 1)
 
 
@@ -203,7 +204,7 @@ def prices(facts: PageFacts, currency: str, colours: Palette) -> PageFigure:
     lead = (
         f"From {writing.rounded(min(known), 4)} to {writing.rounded(max(known), 4)} "
         f"{currency} on average, weighted by slot time; successful work only, in the hour "
-        f"in which it ended.{_fees_apart(facts, currency)}"
+        f"in which it ended.{_apart(facts, currency)}"
     )
     alt = f"Lines: mean price per slot-hour in {currency} for each hour of the day, by site."
     return PageFigure(title, lead, alt, chart, table)
@@ -217,8 +218,11 @@ def key_figures(facts: PageFacts, found_currencies: Sequence[str]) -> Table:
         ours = total(each for each in sent if each.key[0] == facts.site)
         bought = total(each for each in sent if each.key[0] == facts.site != each.key[1])
         sold = total(each for each in sent if each.key[0] != facts.site)
-        lost = total(each for each in _of(facts.hours, currency) if each.key[2] not in ("ok", FEE))
-        fees_nanos = _fees_nanos(facts, currency)
+        apart = ("ok", FEE, DATA)
+        lost = total(each for each in _of(facts.hours, currency) if each.key[2] not in apart)
+        fees_nanos = _nanos_of(facts, currency, FEE)
+        data = total(each for each in _of(facts.hours, currency) if each.key[2] == DATA)
+        apart_nanos = fees_nanos + data.cost_nanos
         places = writing.decimals(max(ours.cost_nanos, sold.cost_nanos))
         rows.append(
             (
@@ -229,15 +233,18 @@ def key_figures(facts: PageFacts, found_currencies: Sequence[str]) -> Table:
                 tables.money(lost.cost_nanos, places),
                 tables.count(ours.tasks),
                 tables.hours(ours.wall_ns),
-                tables.price(_price(replace(ours, cost_nanos=ours.cost_nanos - fees_nanos))),
+                tables.price(_price(replace(ours, cost_nanos=ours.cost_nanos - apart_nanos))),
                 tables.money(fees_nanos, places),
+                tables.money(data.cost_nanos, places),
+                tables.data(data.held_byte_s, _GB * 3_600, "byte-seconds"),
+                tables.data(data.moved_bytes, _GB, "bytes"),
                 tables.money(sold.cost_nanos, places),
             )
         )
     heads = (
         *("Currency", "Cost", "At list prices", "Bought from other sites"),
         *("Failed, cancelled, repeated or lost", "Tasks run", "Slot-hours", "Per slot-hour"),
-        *("Fees", "Sold to other sites"),
+        *("Fees", "Data", "GB-hours held", "GB moved", "Sold to other sites"),
     )
     return Table(tables.heads(*heads), tuple(rows))
 
@@ -270,17 +277,20 @@ def deals(facts: PageFacts) -> Table | None:
     return Table(tables.heads("Site", "Currency", *words, texts=_DEAL_KEYS), tuple(rows))
 
 
-def _fees_nanos(facts: PageFacts, currency: str) -> int:
-    """Return our users' fees: they are for no slot time, and in no price of it."""
-    return sum(each.cost_nanos for each in _of(facts.hours, currency) if each.key[2] == FEE)
+def _nanos_of(facts: PageFacts, currency: str, state: str) -> int:
+    """Return our users' fees, or cost of data: for no slot time, and in no price of it."""
+    return sum(each.cost_nanos for each in _of(facts.hours, currency) if each.key[2] == state)
 
 
-def _fees_apart(facts: PageFacts, currency: str) -> str:
-    nanos = _fees_nanos(facts, currency)
-    if not nanos:
-        return ""
-    shown = writing.amount(nanos, writing.decimals(nanos))
-    return f" Fees for reserved time that was not used, {shown} {currency}, are not included."
+def _apart(facts: PageFacts, currency: str) -> str:
+    text = ""
+    for state, what in ((FEE, "Fees for reserved time that was not used"), (DATA, "Data")):
+        nanos = _nanos_of(facts, currency, state)
+        if nanos:
+            shown = writing.amount(nanos, writing.decimals(nanos))
+            verb = "are" if state == FEE else "is"
+            text += f" {what}, {shown} {currency}, {verb} not included."
+    return text
 
 
 def _words(name: str) -> str:

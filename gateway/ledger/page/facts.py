@@ -22,8 +22,10 @@ BY: Final = (
     Dimension.STATE,
     Dimension.FOOTPRINT,
     Dimension.NAME,  # it tells the charge for unused reserved time from work
+    Dimension.KIND,  # it tells data from work
 )
 FEE: Final = "fee"  # in place of the state of such a charge: it has neither tasks nor slot time
+DATA: Final = "data"  # the same for bytes that were held or moved
 SITES_MAX: Final = 8  # listed separately; the rest are summed up as others
 PROJECTS_MAX: Final = 15  # of a currency
 
@@ -32,8 +34,9 @@ _AMOUNTS: Final = (
     *("energy_uj", "carbon_ng", "embodied_ng"),
 )
 _RATED: Final = ("measured_ns", "rated_ns", "rated_uj")
+_DATA: Final = ("held_byte_s", "moved_bytes")
 _of_row: Final = attrgetter(*_AMOUNTS)
-_of_sum: Final = attrgetter(*_AMOUNTS, *_RATED)
+_of_sum: Final = attrgetter(*_AMOUNTS, *_RATED, *_DATA)
 _FIRST_WEEKDAY: Final = 3  # 1970-01-01 was a Thursday; Monday is 0
 
 Key = tuple[str | int | None, ...]
@@ -60,6 +63,8 @@ class Sum:
     measured_ns: int
     rated_ns: int
     rated_uj: int
+    held_byte_s: int = 0
+    moved_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,7 @@ class PageFacts:
             ran it.
         projects: the same, by (project,).
         hours: the same, by (hour of the day, site, state); FEE is the state of charges without
-            work.
+            work, DATA that of bytes held or moved.
         flows: all work, by (origin, site): the site that sent it, and the site that ran it.
         work: all work, by (site, state).
         slots: our own pools, for each hour of the week with any.
@@ -175,8 +180,10 @@ def facts_from(
     work: _Sums = {}
     used: dict[tuple[int, int], int] = {}
     for row in usage:
-        hour, ran_at, origin, project, state, footprint, *_ = row.key
-        if not row.tasks and not row.wall_ns and row.cost_nanos:
+        hour, ran_at, origin, project, state, footprint, _, kind = row.key
+        if kind != "time":
+            state = DATA
+        elif not row.tasks and not row.wall_ns and row.cost_nanos:
             state = FEE
         day, hour_of_day = divmod(int(hour), 24)
         ran_at, origin = ran_at or site, origin or site
@@ -185,6 +192,7 @@ def facts_from(
             *_of_row(row),
             row.wall_ns if footprint else 0,
             *((row.wall_ns, row.energy_uj) if is_rated else (0, 0)),
+            *(row.held_byte_s, row.moved_bytes),
         )
         _add(flows, ((origin, ran_at), row.currency), amounts)
         _add(work, ((ran_at, state), row.currency), amounts)
@@ -285,7 +293,7 @@ def total(sums: Iterable[Sum]) -> Sum:
     found = list(sums)
     amounts = [sum(each) for each in zip(*map(_of_sum, found), strict=True)]
     currency = found[0].currency if found else ""
-    return Sum((), currency, *(amounts or [0] * len((*_AMOUNTS, *_RATED))))
+    return Sum((), currency, *(amounts or [0] * len((*_AMOUNTS, *_RATED, *_DATA))))
 
 
 def currencies(facts: PageFacts) -> list[str]:
@@ -313,7 +321,7 @@ def _add(sums: _Sums, key: tuple[Key, str], amounts: Sequence[int]) -> None:
         return
     # Unrolled for speed: a year has a million of them.
     tasks, wall_ns, cost_nanos, list_cost_nanos, energy_uj, carbon_ng, embodied_ng, *rated = amounts
-    measured_ns, rated_ns, rated_uj = rated
+    measured_ns, rated_ns, rated_uj, held_byte_s, moved_bytes = rated
     found[0] += tasks
     found[1] += wall_ns
     found[2] += cost_nanos
@@ -324,6 +332,8 @@ def _add(sums: _Sums, key: tuple[Key, str], amounts: Sequence[int]) -> None:
     found[7] += measured_ns
     found[8] += rated_ns
     found[9] += rated_uj
+    found[10] += held_byte_s
+    found[11] += moved_bytes
 
 
 def _bounded(sums: _Sums, at: int, kept: Container[tuple[str, object]]) -> _Sums:

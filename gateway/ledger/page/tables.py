@@ -74,6 +74,12 @@ def hours(wall_ns: int) -> Cell:
     return number(shown, f"{wall_ns} ns")
 
 
+def data(amount: int, per: int, unit: str) -> Cell:
+    """Return bytes or byte-seconds, in units of `per`; a dash for none."""
+    shown = writing.significant(Fraction(amount, per)) if amount else writing.NOTHING
+    return number(shown, f"{amount} {unit}")
+
+
 def price(mean: Fraction | None) -> Cell:
     """Return the price of a slot-hour."""
     return number(writing.NOTHING if mean is None else writing.rounded(mean, 4))

@@ -81,6 +81,7 @@ def claim_of(pending: PendingDeliveries) -> OpenClaim:
             Dimension.GROUP: pending.group,
             Dimension.PROJECT: pending.project,
             Dimension.NAME: pending.name,
+            Dimension.KIND: "time",
         },
         pending.currency,
         pending.cost_nanos,

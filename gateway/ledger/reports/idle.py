@@ -31,7 +31,8 @@ from gateway.ledger.reports.report import (
 )
 from policies.tariffs import Tariff
 
-HERE: Final[Mapping[Dimension, str | int]] = {Dimension.SITE: ""}
+# Slot time that was used here: data uses no slots.
+HERE: Final[Mapping[Dimension, str | int]] = {Dimension.SITE: "", Dimension.KIND: "time"}
 # The dimensions of each report, beside its keys.
 UTILISATION_EXTRA: Final = (Dimension.STATE,)
 SHOWBACK_EXTRA: Final = (Dimension.SITE, Dimension.ORIGIN, Dimension.POOL)

@@ -11,7 +11,7 @@ from datetime import date, timedelta
 from functools import lru_cache
 from typing import Any, Final, get_args
 
-from gateway.ledger.db.usage.records import Dimension, UsageState
+from gateway.ledger.db.usage.records import Dimension, UsageKind, UsageState
 
 _FIRST_DAY: Final = date(1970, 1, 1)
 _DAY_HOURS: Final = 24
@@ -105,6 +105,7 @@ _KEYS: Final = (
     Key("tag", Dimension.TAGS),
     Key("class", Dimension.PRICE_CLASS, form="guaranteed|preemptible", example="guaranteed"),
     Key("state", Dimension.STATE, form="|".join(get_args(UsageState)), example="failed"),
+    Key("kind", Dimension.KIND, form="|".join(get_args(UsageKind)), example="held"),
     Key("tariff", Dimension.TARIFF),
     _time(
         "hour",

@@ -1,7 +1,8 @@
 """A report: a table of exact numbers, with facts and notes. Pure.
 
 Amounts are whole numbers, with their unit last in the column's name: `_nanos` (10**9 to one unit of
-the currency), `_ns`, `_uj` (microjoules), `_ng` (nanograms of CO2e). Beside them are the same
+the currency), `_ns`, `_uj` (microjoules), `_ng` (nanograms of CO2e), `_bytes`, `_byte_s`
+(byte-seconds; GB are of 10**9 bytes). Beside them are the same
 amounts as decimal numbers, in text, for people and for readers whose numbers are floats: money and
 grams to the last digit, hours, kilowatt-hours and shares rounded to nine.
 """
@@ -18,7 +19,10 @@ from gateway.ledger.reports.question import UsageQuestion, order
 Cell = str | int | None
 
 HOUR_NS: Final = 3_600 * 10**9
-_WHOLE_ENDS: Final = ("_nanos", "_ns", "_uj", "_ng", "_bytes", "_tasks")
+GB: Final = 10**9
+# The columns of data in reports.
+DATA: Final = ("held_byte_s", "held_gb_h", "moved_bytes", "moved_gb")
+_WHOLE_ENDS: Final = ("_nanos", "_ns", "_uj", "_ng", "_bytes", "_byte_s", "_tasks")
 _COUNTS: Final = frozenset(
     {
         *("records", "tasks", "tasks_failed", "tasks_cancelled", "tasks_preempted"),
@@ -29,6 +33,7 @@ _DECIMALS: Final = frozenset(
     {
         *("cost", "list_cost", "idle_cost", "full_cost", "dearest", "dearest_saved", "static"),
         *("static_saved", "slot_h", "share", "energy_kwh", "carbon_g", "embodied_g", "g_per_kwh"),
+        *("held_gb_h", "moved_gb"),
         # for statements between sites
         *("opening", "sold", "refunded", "bought", "credited", "paid", "received", "written_off"),
         *("balance", "held_sold", "held_bought", "void_sold", "void_bought", "unconfirmed"),
@@ -39,7 +44,10 @@ _DECIMALS: Final = frozenset(
 
 # Decimal columns that are no money.
 NO_MONEY: Final = frozenset(
-    {"slot_h", "share", "energy_kwh", "carbon_g", "embodied_g", "g_per_kwh"}
+    {
+        *("slot_h", "share", "energy_kwh", "carbon_g", "embodied_g", "g_per_kwh"),
+        *("held_gb_h", "moved_gb"),
+    }
 )
 
 
@@ -113,6 +121,14 @@ def key_names(by: Iterable[Key]) -> tuple[str, ...]:
 def money(nanos: int | None) -> tuple[Cell, Cell]:
     """Return an amount, and the same as a decimal number."""
     return (nanos, None if nanos is None else format_amount(nanos))
+
+
+def data_cells(total: UsageTotal) -> tuple[Cell, ...]:
+    """Return the bytes held and moved, each exact, and in GB for people: cells of DATA."""
+    return (
+        *(total.held_byte_s, ratio(total.held_byte_s, GB * 3_600)),
+        *(total.moved_bytes, ratio(total.moved_bytes, GB)),
+    )
 
 
 def ratio(number: int, by: int) -> str:

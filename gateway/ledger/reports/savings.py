@@ -26,10 +26,10 @@ reports, that of our own users unless the report is of all work. Both are comput
 and divided over the rows by their slot time, so that rows add up to the nano-unit whatever the keys
 of the report.
 
-Runs that ended with their worker, fees for reserved time that was not used, and overhead of this
-site have rows of their own: neither alternative has them, so their cost reduces the savings. With
-them the costs sum up to those of all other reports, less what other sites do not pay: deliveries
-that they voided, or were refunded.
+Runs that ended with their worker, fees for reserved time that was not used, data that was held or
+moved, and overhead of this site have rows of their own: neither alternative has them, so their cost
+reduces the savings. With them the costs sum up to those of all other reports, less what other sites
+do not pay: deliveries that they voided, or were refunded.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -50,10 +50,10 @@ from policies.tariffs import Tariff
 
 # The site tells repeats that were paid for from those that ran here, for nothing.
 BY_HOUR: Final = (Dimension.SITE, Dimension.PRICE_CLASS, Dimension.STATE)
-# The name tells fees for reserved time from the tasks that ran in it.
-EXTRA: Final = (Dimension.NAME, *BY_HOUR)
+# The name tells fees for reserved time from the tasks that ran in it, the kind tells data.
+EXTRA: Final = (Dimension.KIND, Dimension.NAME, *BY_HOUR)
 CHARGED: Final = ("ok", *TRIED)
-WORK: Final = ("charged", "wasted", "reserved", "overhead")
+WORK: Final = ("charged", "wasted", "reserved", "data", "overhead")
 NO_PRICES: Final[Mapping[str, Tariff]] = MappingProxyType({})
 
 _COLUMNS: Final = (
@@ -297,6 +297,8 @@ def _charged(found: Iterable[UsageTotal]) -> Iterator[UsageTotal]:
 def _work_of(total: UsageTotal) -> str | None:
     """In which rows totals by `EXTRA` count; None: in none, as they cost nothing."""
     price_class, state = map(str, total.key[-2:])
+    if total.held_byte_s or total.moved_bytes:
+        return "data" if total.cost_nanos > 0 else None
     if state == "wasted":
         return "wasted"
     if not total.tasks:

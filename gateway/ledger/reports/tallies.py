@@ -10,17 +10,26 @@ from typing import Final
 
 from gateway.ledger.db.usage.records import Dimension, UsageTotal
 from gateway.ledger.reports.question import UsageQuestion, merged
-from gateway.ledger.reports.report import Cell, ReportTable, Sum, money, ratio, tabulate
+from gateway.ledger.reports.report import (
+    DATA,
+    Cell,
+    ReportTable,
+    Sum,
+    data_cells,
+    money,
+    ratio,
+    tabulate,
+)
 
 KWH_UJ: Final = 3_600 * 10**9
 _SHOWN: Final = Decimal("0.01")
 
-_COST: Final = ("tasks", "cost_nanos", "cost", "list_cost_nanos", "list_cost")
+_COST: Final = ("tasks", "cost_nanos", "cost", "list_cost_nanos", "list_cost", *DATA)
 _USAGE: Final = (
     *("records", "tasks", "tasks_failed", "tasks_cancelled", "tasks_preempted"),
     *("tasks_repeated", "tasks_void", "tasks_lost"),
     *("wall_ns", "failed_ns", "cancelled_ns", "preempted_ns", "repeated_ns", "void_ns", "lost_ns"),
-    *("cpu_ns", "peak_memory_bytes", "cost_nanos", "cost"),
+    *("cpu_ns", "peak_memory_bytes", "cost_nanos", "cost", *DATA),
 )
 _CARBON: Final = (
     *("tasks", "wall_ns", "energy_uj", "energy_kwh"),
@@ -65,7 +74,8 @@ def carbon_report(question: UsageQuestion, found: Iterable[UsageTotal]) -> Repor
 
 def _cost_cells(group: Sum) -> tuple[Cell, ...]:
     total = merged(group)
-    return (total.tasks, *money(total.cost_nanos), *money(total.list_cost_nanos))
+    costs = *money(total.cost_nanos), *money(total.list_cost_nanos)
+    return (total.tasks, *costs, *data_cells(total))
 
 
 def _usage_cells(group: Sum) -> tuple[Cell, ...]:
@@ -80,6 +90,7 @@ def _usage_cells(group: Sum) -> tuple[Cell, ...]:
         total.cpu_ns,
         total.peak_memory_bytes,
         *money(total.cost_nanos),
+        *data_cells(total),
     )
 
 

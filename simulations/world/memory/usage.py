@@ -96,6 +96,15 @@ class MemoryUsage:
             totals[key, each.currency] = replace(total, peak_memory_bytes=peak, **sums)
         return [totals[key] for key in sorted(totals)]
 
+    def held_since(self, start_at_s: UtcS) -> dict[int, UtcS]:
+        """See UsageStore."""
+        found = chain.from_iterable(map(dict.values, self._tables().usage.values()))
+        return {
+            each.first: each.ended_at_s
+            for each in found
+            if each.kind == "held" and each.ended_at_s >= start_at_s
+        }
+
     def taken_back(
         self,
         by: Sequence[Dimension],

@@ -4,11 +4,13 @@ import gc
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import cloudpickle
@@ -475,7 +477,8 @@ def test_the_command_shows_what_is_kept_and_what_holds_it(make_site):
         assert (code, row["objects"], row["named"]) == (0, 2, 1)
         assert row["bytes"] == named.size + other.size
         code, text = shown("--by", "user")
-        assert (code, text.splitlines()[0].split()) == (0, ["user", "objects", "size", "named"])
+        heads = ["user", "objects", "size", "named", "GB-hours", "cost"]
+        assert (code, text.splitlines()[0].split()) == (0, heads)
         assert shown("--by", "user", "--lost")[0] == 2
         assert shown("--lost") == (0, "no object was lost since this gateway was started\n")
         kill_part(site, "gateway.objects.host")
@@ -485,6 +488,97 @@ def test_the_command_shows_what_is_kept_and_what_holds_it(make_site):
         [row] = json.loads(shown("curves", "--lost", "--json")[1])["rows"]
         assert row["digest"] == named.digest
         assert row["lost_at_s"] > row["put_at_s"]
+
+
+# --- the books
+# -------------------------------------------------------------------------------
+
+
+PRICE = """
+[objects]
+hold = "{price}"
+
+[[budget]]
+name = "all"
+hard = true
+amount = "{most}"
+"""
+
+
+def by_kind(site):
+    """The costs in the report, by kind."""
+    command = ["report", "cost", "--by", "kind", "--json", "--gateway", site.address]
+    result = CliRunner().invoke(cli, command)
+    return {row["kind"]: row for row in json.loads(result.output)["rows"]}
+
+
+def test_held_bytes_are_billed_through_crashes_and_stops_and_nothing_twice(make_site):
+    price = 1_000_000
+    config = PRICE.format(price=f"{price} USD/GB-month", most="1000000 USD")
+    site = make_site(1, config=config)
+    with site.client() as client:
+        ref = client.put(np.ones(SIZE), name="ones")
+        [shown] = client.ask("objects")
+        site.kill()
+        site.start()
+        wait_until(lambda: client.ask("objects"))
+        site.stop()
+        site.start()
+        wait_until(lambda: client.ask("objects"))
+        [row] = client.ask("objects")
+        assert row["put_at_s"] == shown["put_at_s"]
+        assert row["held_byte_s"] / row["bytes"] <= time.time() - row["put_at_s"]
+        assert row["cost_nanos"] > shown["cost_nanos"] >= 0
+        command = ["objects", "--by", "user", "--json", "--gateway", site.address]
+        [total] = json.loads(CliRunner().invoke(cli, command).output)["rows"]
+        assert total["cost_nanos"] >= row["cost_nanos"]
+        client.put(np.zeros(1), name="ones")  # it has lost its name
+        ref.release()
+        wait_until(lambda: row["digest"] not in [each["digest"] for each in client.ask("objects")])
+        ended_at_s = time.time()
+        [budget] = client.ask("budgets")
+    site.stop()
+    [database] = site.folder.rglob("gridfed.db")
+    with closing(sqlite3.connect(database)) as connection:
+        query = "SELECT started_at_s, ended_at_s, held_byte_s, cost_nanos FROM usage "
+        rows = connection.execute(query + "WHERE worker = ? ORDER BY 1", [row["digest"]]).fetchall()
+    assert rows[0][0] == shown["put_at_s"]
+    assert rows[-1][1] < ended_at_s
+    for one, other in pairwise(rows):
+        assert 0 <= other[0] - one[1] < 1e-5  # they follow on each other, through all stops
+    whole = row["bytes"] * (rows[-1][1] - rows[0][0])
+    assert abs(sum(row[2] for row in rows) - whole) <= row["bytes"] * 1e-5 * len(rows)
+    for row in rows:
+        assert row[3] == (2 * price * 10**9 * row[2] + 2_628 * 10**12) // (2 * 2_628 * 10**12)
+    # In budgets, in the report, and proved by the audit.
+    assert budget["spent_nanos"] >= sum(row[3] for row in rows)
+    audit = CliRunner().invoke(cli, ["audit", "--state", str(database.parent)])
+    assert audit.exit_code == 0, audit.output
+    site.start()
+    found = by_kind(site)["held"]
+    assert found["cost_nanos"] >= sum(row[3] for row in rows)
+    assert found["held_byte_s"] >= sum(row[2] for row in rows)
+
+
+def test_objects_without_a_price_are_free_and_counted(make_site):
+    site = make_site(1)
+    with site.client() as client:
+        client.put(np.ones(SIZE)).release()
+        wait_until(lambda: "held" in by_kind(site))
+    found = by_kind(site)["held"]
+    assert found["cost_nanos"] == 0
+    assert found["held_byte_s"] > 0
+
+
+def test_who_has_no_money_left_puts_nothing(make_site):
+    site = make_site(1, config=PRICE.format(price="1000 USD/GB-month", most="0.000000001 USD"))
+    with site.client() as client:
+        client.put(np.ones(SIZE)).release()
+        wait_until(lambda: by_kind(site).get("held", {}).get("cost_nanos"))
+        with pytest.raises(
+            ObjectRefused, match="holding objects costs 1000 USD/GB-month: the budget"
+        ):
+            client.put(np.ones(SIZE))
 
 
 # --- results that stay

@@ -5,6 +5,7 @@ import pytest
 from gateway.base.values import ConfigError
 from gateway.config.limits import OBJECT_BYTES_MAX, ObjectLimits, ObjectRoom
 from gateway.config.site import load
+from policies.costs.holding import HoldPrice
 
 
 def read(tmp_path, text):
@@ -17,6 +18,11 @@ def test_room_is_a_share_of_memory_or_a_size(tmp_path):
     found = read(tmp_path, 'memory = "12.5%"\nuser = "8 GiB"\nproject = 10485760')
     assert found == ObjectLimits(0.125, 8 << 30, 10 << 20)
     assert found.room(16 << 30) == ObjectRoom(2 << 30, 8 << 30, 10 << 20)
+
+
+def test_holding_objects_has_a_price_or_none(tmp_path):
+    assert read(tmp_path, 'hold = "0.03 USD/GB-month"').price("EUR") == HoldPrice(30_000_000, "USD")
+    assert read(tmp_path, 'user = "8 GiB"').price("EUR") == HoldPrice(0, "EUR")
 
 
 def test_by_default_objects_have_a_share_and_nobody_has_another_limit():
@@ -34,6 +40,8 @@ def test_by_default_objects_have_a_share_and_nobody_has_another_limit():
         ("memory = 0.3", "memory"),
         ("user = true", "user"),
         ("project = 10", "1 MiB"),
+        ('hold = "0.03 USD"', "0.03 USD/GB-month"),
+        ("hold = 3", "0.03 USD/GB-month"),
         ('memry = "30%"', "memory"),
     ],
 )

@@ -17,9 +17,11 @@ from federation.messages.objects import (
     AdoptHost,
     GetObject,
     HeldBefore,
+    HolderBefore,
     HolderGone,
     HostOpen,
     HostReady,
+    NoteHolder,
     ObjectKept,
     ObjectMissing,
     OpenHost,
@@ -114,7 +116,8 @@ async def running(*, fails=0, descriptors=1000):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(ObjectHost(control, listener, descriptors=descriptors).run)
                 await gateway.send(SetUpHost(PLACE.key, ROOM))
-                assert await gateway.receive() == [(HostReady(os.getpid(), ends_sessions=True), -1)]
+                ready = HostReady(os.getpid(), ends_sessions=True, notes_holders=True)
+                assert await gateway.receive() == [(ready, -1)]
                 site = Site(gateway, listener, place.address)
                 yield site
                 await site.gateway.send(StopHost("the test ends"))
@@ -227,16 +230,20 @@ def test_the_next_gateway_is_taken_before_the_loss_of_the_last_was_noticed():
         async with running() as site:
             body = a_body()
             client = await site.client()
-            assert isinstance(await site.put(client, body.descriptor, body.size), ObjectKept)
+            kept = await site.put(client, body.descriptor, body.size)
+            assert isinstance(kept, ObjectKept)
+            await site.gateway.send(NoteHolder("risk", kept.digest, "bob", 7.0))
             following = ObjectPipe(await site.dial())
             ticket = ObjectTicket(GATEWAY).sign(PLACE.key)
-            await following.send(AdoptHost(ticket, b"k" * 32, ROOM))
+            await following.send(AdoptHost(ticket, b"k" * 32, ROOM, wants_holders=True))
             site.gateway.close()  # only now: it was asked before
             heard = []
             while not any(isinstance(each, HostReady) for each in heard):
                 heard += [message for message, _ in await following.receive()]
             assert isinstance(heard[0], HeldBefore)
             assert heard[0].user == "ann"
+            holders = [each.user for each in heard if isinstance(each, HolderBefore)]
+            assert holders == ["ann", "bob"]
             site.gateway = following  # for the end of the test
 
     trio.run(check)

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 import trio.testing
+from support.object_books import FreeBooks
 
 from federation.clocks import UtcS
 from federation.messages.objects import HolderGone, HostReady
@@ -40,6 +41,7 @@ def keeper(tmp_path, lines):
         ObjectRoom(1 << 20),
         tmp_path,
         4.0,
+        FreeBooks(),
     )
 
 

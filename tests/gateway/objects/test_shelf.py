@@ -113,8 +113,18 @@ def test_a_lost_gateway_leaves_what_it_has_settled_and_nothing_else(shelf):
     shelf.forget_offers()
     assert (offered.closed, kept.closed, shelf.bytes) == ([1], [], 10)
     assert shelf.settle(number, "", NOW) is None
-    record = HeldRecord("ann", NOW, {("ann", "book"): UtcS(1060.0)})
+    record = HeldRecord("ann", NOW, {("ann", "book"): UtcS(1060.0)}, {"ann": NOW})
     assert list(shelf.records()) == [(key(1), 10, record)]
+
+
+def test_since_when_each_user_holds_an_object_is_noted(shelf):
+    put(shelf, 1)
+    shelf.note_holder(key(1), "eve", UtcS(1005.0))
+    shelf.note_holder(key(2), "eve", UtcS(1005.0))  # it is dropped meanwhile
+    [(_, _, record)] = shelf.records()
+    assert record.holders == {"ann": NOW, "eve": UtcS(1005.0)}
+    shelf.note_holder(key(1), "ann", None)
+    assert record.holders == {"eve": UtcS(1005.0)}
 
 
 def test_a_name_that_is_given_again_is_noted_with_the_new_object_alone(shelf):

@@ -13,6 +13,8 @@ from gateway.ledger.db.jobs.records import sender_of
 REPEATS_MAX: Final = 3
 
 REPEAT_MIN_NS: Final = 10**9
+# What a record is of: slot time of tasks, bytes held, or bytes that came from other sites.
+UsageKind = Literal["time", "held", "moved"]
 UsageState = Literal["ok", "failed", "cancelled", "preempted", "repeat", "void", "lost", "wasted"]
 
 # States of tasks that ended without a result. They are charged, if they did anything.
@@ -46,7 +48,14 @@ FootprintKnown = Literal["carbon", "energy", ""]
 class UsageRecord:
     """Usage and cost of a run of tasks [first, first + tasks); unique by (job, first, attempt).
 
+    Of kind "held" or "moved" it is of no run: it has neither tasks nor slot time. Its job,
+    numbers and worker are those of gateway.objects.billing.
+
     Attributes:
+        kind: the resource: slot time, memory for objects, or the way between sites.
+        held_byte_s: whole byte-seconds, of kind "held"; else 0.
+        moved_bytes: of kind "moved"; else 0.
+        price_nanos: of a slot-hour; of data, of a GB-month held or a GB moved.
         state: "cancelled" for tasks that were stopped on request, which is "failed" in older
             books; "preempted" for tasks that were stopped to make room for others, and run again;
             "repeat" for tasks that were charged before and had to run again; "void" for another
@@ -101,6 +110,9 @@ class UsageRecord:
     list_price_nanos: int | None = None
     rules: int = 0
     free_ns: int = 0
+    kind: UsageKind = "time"
+    held_byte_s: int = 0
+    moved_bytes: int = 0
 
     def __post_init__(self) -> None:
         check_texts(
@@ -118,6 +130,7 @@ class UsageRecord:
             self.price_class,
             self.window,
             self.carbon_source,
+            self.kind,
         )
         if self.list_cost_nanos is None:
             object.__setattr__(self, "list_cost_nanos", self.cost_nanos)
@@ -128,6 +141,7 @@ class UsageRecord:
         check_numbers(self.price_nanos, self.list_price_nanos or 0)
         check_numbers(self.cost_nanos, self.list_cost_nanos or 0)
         check_numbers(self.energy_uj, self.carbon_ng, self.embodied_ng, self.intensity_mg_per_kwh)
+        check_numbers(self.held_byte_s, self.moved_bytes)
         check_times(self.started_at_s, self.ended_at_s)
 
     @property
@@ -237,6 +251,7 @@ class Dimension(StrEnum):
     PRICE_CLASS = "price_class"
     STATE = "state"
     TARIFF = "tariff"
+    KIND = "kind"  # slot time, bytes held or bytes moved
     FOOTPRINT = "footprint"  # the known part: carbon and energy, energy, or nothing
     HOUR = "hour"  # counted from 1970-01-01T00, UTC
     DAY = "day"  # counted from 1970-01-01, UTC
@@ -306,6 +321,8 @@ class UsageTotal:
     energy_uj: int = 0
     carbon_ng: int = 0
     embodied_ng: int = 0
+    held_byte_s: int = 0
+    moved_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,9 @@ class UsageStore(Protocol):
         `only` selects usage by these values. Whole hours are fast.
         """
 
+    def held_since(self, start_at_s: UtcS) -> dict[int, UtcS]:
+        """Return when each record of held bytes that ended since then did, by its `first`."""
+
     def taken_back(
         self,
         by: Sequence[Dimension],
@@ -157,6 +160,14 @@ class SqlUsage:
         query = totals_query(by, start_at_s, end_at_s, only)
         with self._reading() as connection:
             return [usage_total(len(by), row) for row in connection.execute(query)]
+
+    def held_since(self, start_at_s: UtcS) -> dict[int, UtcS]:
+        """See UsageStore."""
+        query = select(usage.c.first, usage.c.ended_at_s).where(
+            usage.c.ended_at_s >= start_at_s, usage.c.kind == "held", usage.c.records == 1
+        )
+        with self._reading() as connection:
+            return {row.first: row.ended_at_s for row in connection.execute(query)}
 
     def taken_back(
         self,

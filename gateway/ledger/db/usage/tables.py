@@ -46,6 +46,9 @@ usage = Table(
     Column("footprint", TEXT, nullable=False, server_default=""),
     Column("list_price_nanos", BigInteger),  # null: written before this column existed
     Column("rules", BigInteger, nullable=False, server_default="0"),
+    Column("kind", TEXT, nullable=False, server_default="time"),
+    Column("held_byte_s", BigInteger, nullable=False, server_default="0"),
+    Column("moved_bytes", BigInteger, nullable=False, server_default="0"),
     # One tree instead of two: rows are small, and a job's rows lie together.
     sqlite_with_rowid=False,
 )
@@ -74,11 +77,14 @@ SUMMED: Final = (
     "energy_uj",
     "carbon_ng",
     "embodied_ng",
+    "held_byte_s",
+    "moved_bytes",
 )
 
 SUMMED_BY: Final = (
     *("hour", "user", "group", "project", "name", "site", "origin", "pool", "window", "tags"),
     *("price_class", "state", "tariff", "currency", "footprint"),
+    "kind",
 )
 
 usage_hours = Table(

@@ -320,6 +320,26 @@ def test_a_job_becomes_a_row_for_each_hour(url: str, commit: Commit, usage: Usag
     assert (found.transfers, len(found.checkpoint)) == (900 + 2 * 78, 64)
 
 
+def test_what_users_held_becomes_a_row_for_each_hour(
+    url: str, commit: Commit, usage: Usage
+) -> None:
+    held = {"kind": "held", "tasks": 0, "wall_ns": 0, "cpu_ns": 0, "peak_memory_bytes": 0}
+    records = [
+        usage(job="held/1", first=2**62 + n, worker=f"b3:{n}", held_byte_s=10, cost_nanos=n, **held)
+        for n in range(5)
+    ]
+    with closing(SqlStore(url)) as store:
+        commit(store, *records, *records)
+        before = store.usage.totals([Dimension.KIND])
+        assert store.usage.held_since(0.0) == {each.first: each.ended_at_s for each in records}
+        roll_up(store, BEGIN_S + 400 * DAY_S)
+        assert store.usage.held_since(0.0) == {}
+        assert store.usage.totals([Dimension.KIND]) == before
+    assert [(each.held_byte_s, each.cost_nanos) for each in before] == [(50, 10)]
+    assert rows(url, "usage") == 1
+    assert audited(url).is_clean
+
+
 def test_what_was_left_as_it_was_not_over_is_rolled_up_when_it_is(
     url: str, commit: Commit, usage: Usage
 ) -> None:

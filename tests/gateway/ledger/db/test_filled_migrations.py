@@ -147,7 +147,8 @@ def test_payments_of_an_older_schema_stand_and_can_be_undone(url: str) -> None:
             connection.execute(text(f"ALTER TABLE {table} DROP COLUMN rules"))
         for index in ("contracts_by_site", "contracts_by_job"):
             connection.execute(text(f"DROP INDEX {index}"))
-        connection.execute(text("ALTER TABLE usage DROP COLUMN list_price_nanos"))
+        for column in ("list_price_nanos", "kind", "held_byte_s", "moved_bytes"):
+            connection.execute(text(f"ALTER TABLE usage DROP COLUMN {column}"))
         old = {name: value for name, value in asdict(paid).items() if name != "attempt"}
         kinds = {int: "BIGINT", float: "DOUBLE PRECISION", str: "TEXT"}
         columns = ", ".join(f"{name} {kinds[type(value)]} NOT NULL" for name, value in old.items())
@@ -176,7 +177,7 @@ def test_what_is_known_of_footprints_is_told_of_what_was_booked_before(
         usage(first=n, wall_ns=2**61 + n, energy_uj=uj, carbon_ng=ng, carbon_source=source)
         for n, (uj, ng, source) in enumerate(emitted * 3)
     ]
-    newer = {"footprint", "list_price_nanos", "rules"}
+    newer = {"footprint", "list_price_nanos", "rules", "kind", "held_byte_s", "moved_bytes"}
     names = [each.name for each in tables.usage.columns if each.name not in newer]
     engine = create_engine(url)
     with engine.begin() as connection:

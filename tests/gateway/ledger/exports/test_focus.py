@@ -61,6 +61,39 @@ def test_the_fee_for_reserved_time_is_no_run():
     assert not problems(found)
 
 
+@pytest.mark.parametrize(("byte_s", "unit"), [(3_600 * 10**12, "GB-Months"), (5, "Objects")])
+@pytest.mark.parametrize("price", [None, 30_000_000])
+def test_held_bytes_are_storage(byte_s: int, unit: str, price: int | None):
+    none = {"tasks": 0, "wall_ns": 0, "cpu_ns": 0}
+    prices = {"price_nanos": price, "list_price_nanos": price}
+    cost = {"cost_nanos": 41_095_890, "list_cost_nanos": 41_095_890}
+    found = exported(
+        hour(kind="held", held_byte_s=byte_s, pool="objects", **none, **prices, **cost)
+    )
+    assert not problems(found)
+    [row] = csv.DictReader(io.StringIO(found, newline=""))
+    assert (row["ServiceCategory"], row["SkuMeter"]) == ("Storage", "Bytes Held")
+    assert (row["ConsumedUnit"], row["x_Runs"], row["BilledCost"]) == (
+        "GB-Hours",
+        "0",
+        "0.04109589",
+    )
+    if price is None:
+        assert row["PricingUnit"] == unit
+    elif byte_s > 5:
+        assert (row["PricingUnit"], row["ListUnitPrice"]) == ("GB-Months", "0.03")
+        assert row["ConsumedQuantity"] == "1000"
+
+
+def test_moved_bytes_are_networking():
+    none = {"tasks": 0, "wall_ns": 0, "cpu_ns": 0}
+    found = exported(hour(kind="moved", moved_bytes=25 * 10**8, **none))
+    assert not problems(found)
+    [row] = csv.DictReader(io.StringIO(found, newline=""))
+    assert (row["ServiceCategory"], row["PricingUnit"]) == ("Networking", "GB")
+    assert row["ConsumedQuantity"] == "2.5"
+
+
 def test_a_row_says_who_what_when_and_how_much():
     emitted = {"energy_uj": 3_600_000_000, "footprint": "carbon"}
     [row] = rows(hour(group="desk", tags="gpu=2,linux", window="night", **emitted))

@@ -54,7 +54,7 @@ def usage_of(
         "embodied_ng": wall_ns // 4000,
     }
     footprint = fields.pop("footprint", "carbon")
-    key = (*key, footprint)
+    key = (*key, footprint, "", fields.pop("kind", "time"))
     return UsageTotal(key=key, wall_ns=wall_ns, cost_nanos=cost_nanos, **defaults | fields)
 
 

@@ -44,7 +44,7 @@ def costs(sums: Iterable[Sum | UsageTotal]) -> Counter[str]:
 def row(
     hour: int, site: str, origin: str, project: str, state: str, cost_nanos: int, currency: str
 ) -> UsageTotal:
-    key = (hour, site, origin, project, state, "carbon")
+    key = (hour, site, origin, project, state, "carbon", "", "time")
     return UsageTotal(key, currency, 1, 0, 1, cost_nanos, 0, cost_nanos, cost_nanos, 1, 1, 1)
 
 

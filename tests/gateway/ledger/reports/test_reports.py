@@ -30,6 +30,7 @@ from gateway.ledger.reports import (
 )
 from gateway.ledger.reports.finality import OpenAmounts
 from gateway.ledger.reports.keys import KEYS
+from gateway.ledger.reports.report import DATA
 from gateway.ledger.store.store import Store
 from policies.costs.alerts import AlertBudget, AlertScope
 from policies.tariffs import Tariff
@@ -40,6 +41,7 @@ Commit = Callable[..., None]
 Usage = Callable[..., UsageRecord]
 
 HOUR_NS = 3_600 * 10**9
+NO_DATA = (0, "0", 0, "0")
 FRIDAY_S = datetime(2026, 11, 20, tzinfo=UTC).timestamp()
 NOW_S = FRIDAY_S + 10 * 86_400
 PRICES = {"local": Tariff(40_000_000, "USD", "1"), "cloud": Tariff(90_000_000, "USD", "1")}
@@ -80,14 +82,15 @@ def test_cost_by_user_with_its_totals(store: Store, commit: Commit, usage: Usage
     report = ask(store, "cost", "user")
     assert report.columns == (
         *("user", "currency", "tasks", "cost_nanos", "cost", "list_cost_nanos", "list_cost"),
+        *DATA,
     )
     assert report.rows == (
-        ("ada", "USD", 20, 10**9 + 1, "1.000000001", 2 * 10**9 + 1, "2.000000001"),
-        ("bob", "EUR", 10, 5 * 10**8, "0.5", 5 * 10**8, "0.5"),
+        ("ada", "USD", 20, 10**9 + 1, "1.000000001", 2 * 10**9 + 1, "2.000000001", *NO_DATA),
+        ("bob", "EUR", 10, 5 * 10**8, "0.5", 5 * 10**8, "0.5", *NO_DATA),
     )
     assert report.totals == (
-        (None, "EUR", 10, 5 * 10**8, "0.5", 5 * 10**8, "0.5"),
-        (None, "USD", 20, 10**9 + 1, "1.000000001", 2 * 10**9 + 1, "2.000000001"),
+        (None, "EUR", 10, 5 * 10**8, "0.5", 5 * 10**8, "0.5", *NO_DATA),
+        (None, "USD", 20, 10**9 + 1, "1.000000001", 2 * 10**9 + 1, "2.000000001", *NO_DATA),
     )
 
 
@@ -126,6 +129,7 @@ def test_failed_stopped_and_repeated_work_is_told_apart(
         "peak_memory_bytes": 2**20,
         "cost_nanos": 2 * 16_667,
         "cost": "0.000033334",
+        **dict(zip(DATA, NO_DATA, strict=True)),
     }
     by_state = ask(store, "usage", "state")
     assert column(by_state, "state", "tasks") == [
@@ -311,7 +315,39 @@ def test_by_each_column_of_a_record(
 def test_without_keys_a_report_is_its_totals(store: Store, commit: Commit, usage: Usage) -> None:
     commit(store, usage())
     report = ask(store, "cost")
-    assert report.rows == report.totals == (("USD", 10, *(16_667, "0.000016667") * 2),)
+    assert report.rows == report.totals == (("USD", 10, *(16_667, "0.000016667") * 2, *NO_DATA),)
+
+
+def held(usage: Usage, **given: Any) -> UsageRecord:
+    """A record of a GB that was held for two hours, and of half a GB that was moved."""
+    nothing = {"tasks": 0, "wall_ns": 0, "cpu_ns": 0, "peak_memory_bytes": 0, "kind": "held"}
+    return usage(
+        **{"job": "held/1", "pool": "objects", "held_byte_s": 7_200 * 10**9, **nothing, **given}
+    )
+
+
+def test_data_is_told_from_slot_time(store: Store, commit: Commit, usage: Usage) -> None:
+    moved = {"kind": "moved", "held_byte_s": 0, "moved_bytes": 5 * 10**8, "job": "ticket"}
+    commit(
+        *(store, usage(cost_nanos=7), held(usage, cost_nanos=40)),
+        *(held(usage, first=1, cost_nanos=2), held(usage, cost_nanos=3, **moved)),
+    )
+    assert column(ask(store, "cost", "kind"), "kind", "cost_nanos", *DATA) == [
+        ("held", 42, 14_400 * 10**9, "4", 0, "0"),
+        ("moved", 3, 0, "0", 5 * 10**8, "0.5"),
+        ("time", 7, *NO_DATA),
+    ]
+    assert ask(store, "cost", "", (("kind", "held"),)).totals[0][2] == 42
+    with pytest.raises(ValueError, match="kind can't be 'disk': use a form such as held"):
+        ask(store, "cost", "", (("kind", "disk"),))
+    # In no figure of slots, and in the money of all others.
+    assert set(column(ask(store, "utilisation", "pool"), "pool")) == {"local"}
+    assert ask(store, "showback", "").totals[0][3] == 52
+    savings = column(ask(store, "savings", ""), "work", "cost_nanos")
+    assert savings == [("charged", 7), ("data", 45)]
+    page = gather(store, "london", Present(NOW_S), 1_699_999_200, 1_700_006_400)
+    costs = {each.key[2]: (each.cost_nanos, each.held_byte_s) for each in page.hours}
+    assert costs == {"data": (45, 14_400 * 10**9), "ok": (7, 0)}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import pytest
 import trio
+from support.object_books import FreeBooks
 
 from federation.bulk.frames import HELLO, FrameKind, frame, pack_ranges, read_ranges
 from federation.bulk.pull import BlockMap
@@ -60,6 +61,7 @@ class Bank:
             ObjectRoom(1 << 30),
             folder / name,
             4.0,
+            FreeBooks(),
         )
         self.carrier = CarrierProcess(
             CarrierSettings(name, listen, folder=str(self.folder)),

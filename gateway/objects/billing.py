@@ -1,0 +1,211 @@
+"""The bytes that users hold, as usage records. Pure.
+
+An object counts for each user that holds it, in full, from the moment on at which the first of the
+user's sessions, jobs or names holds it to the end of the last one. A record has the byte-seconds of
+one object and one user within one hour: it is made at the end of the hour, or of the holding. Its
+columns, where there is no task:
+
+    job      "held/" and the hour, UTC     first    a number of project, object, user and begin
+    name     HELD_NAME                     worker   the digest; merged away when it is rolled up
+    pool     HELD_POOL                     price    of a GB-month
+
+The same part of a holding is the same record in each run: a gateway that takes over the object
+host of one that was lost goes on from the records that are in the books, by what the object host
+knows of begins (`resume`). Nothing is counted twice, and the tail is not lost.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Final
+
+from federation.clocks import UtcS
+from federation.objects.manifests import digest_text
+from gateway.ledger.db.usage.records import UsageRecord
+from gateway.objects.catalogue import HoldingChange, ObjectKey
+from policies.costs.holding import (
+    HOUR_S,
+    HoldPrice,
+    by_hours,
+    byte_seconds,
+    end_of,
+    last_within,
+)
+
+HELD_NAME: Final = "objects held"
+HELD_POOL: Final = "objects"
+TARIFF: Final = "hold"
+CLOSED_AT_ONCE: Final = 1_000  # holdings, at the end of an hour: the loop must not wait for all
+LOOK_BACK_S: Final = 2 * HOUR_S  # the last run of a gateway has closed what is older
+_BITS: Final = 63  # of a number in the books
+
+
+@dataclass(frozen=True, slots=True)
+class HoldTerms:
+    """What applies to all holdings: the price, and the group of a user."""
+
+    price: HoldPrice
+    group_of: Callable[[str], str] = lambda _user: ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSoFar:
+    """Byte-seconds of holdings, and their cost."""
+
+    byte_s: int = 0
+    cost_nanos: int = 0
+
+    def __add__(self, other: "HeldSoFar") -> "HeldSoFar":
+        return HeldSoFar(self.byte_s + other.byte_s, self.cost_nanos + other.cost_nanos)
+
+
+@dataclass(slots=True)
+class _Holding:
+    """A user holds an object; `since_s` is the end of the booked part, `booked` its sum."""
+
+    size: int
+    since_s: UtcS
+    booked: HeldSoFar = HeldSoFar()
+
+
+def number_of(key: ObjectKey, user: str, since_s: UtcS) -> int:
+    """Return the number of a part of a holding: another one has the same with no likelihood.
+
+    Of a million records in an hour two are alike once in ten million hours.
+    """
+    text = "\0".join((key.scope, user, float(since_s).hex())).encode()
+    found = blake2b(text + b"\0" + key.digest, digest_size=8).digest()
+    return int.from_bytes(found, "big") >> (64 - _BITS)
+
+
+class HoldingBooks:
+    """The holdings of a site, and the records of them.
+
+    Args:
+        terms: by which records are made from now on.
+    """
+
+    def __init__(self, terms: HoldTerms) -> None:
+        self.terms = terms
+        self._held: dict[ObjectKey, dict[str, _Holding]] = {}
+        self._closed_s = UtcS(0.0)
+        self._due: deque[tuple[ObjectKey, str]] = deque()
+
+    def change(self, change: HoldingChange, at_s: UtcS) -> list[UsageRecord]:
+        """Take a holding that begins or ends; return the records of one that ends."""
+        key, user = change.key, change.user
+        if change.is_held:
+            self._held.setdefault(key, {}).setdefault(user, _Holding(change.size, at_s))
+            return []
+        users = self._held.get(key, {})
+        holding = users.pop(user, None)
+        if not users:
+            self._held.pop(key, None)
+        return [] if holding is None else self._book(key, user, holding, at_s)
+
+    def close(self, at_s: UtcS) -> list[UsageRecord]:
+        """Return records of the last whole hour, of some holdings; of others at the next call."""
+        hour_s = UtcS(at_s // HOUR_S * HOUR_S)
+        if hour_s > self._closed_s:
+            self._closed_s = hour_s
+            self._due.extend((key, user) for key, users in self._held.items() for user in users)
+        records: list[UsageRecord] = []
+        for _ in range(min(CLOSED_AT_ONCE, len(self._due))):
+            key, user = self._due.popleft()
+            holding = self._held.get(key, {}).get(user)
+            if holding is not None:
+                records += self._book(key, user, holding, self._closed_s)
+        return records
+
+    def stop(self, at_s: UtcS) -> list[UsageRecord]:
+        """Return the records of all holdings up to now: the gateway stops."""
+        return [
+            record
+            for key, users in self._held.items()
+            for user, holding in users.items()
+            for record in self._book(key, user, holding, at_s)
+        ]
+
+    def resume(
+        self,
+        change: HoldingChange,
+        begun_at_s: UtcS,
+        booked: Mapping[int, UtcS],
+        at_s: UtcS,
+    ) -> None:
+        """Go on with a holding of the last run of the gateway.
+
+        Args:
+            change: the holding.
+            begun_at_s: when it began, by the object host.
+            booked: when each record of the last LOOK_BACK_S and before ended, by `number_of`.
+            at_s: now.
+        """
+        key, user = change.key, change.user
+        since_s = max(begun_at_s, UtcS(at_s // HOUR_S * HOUR_S - LOOK_BACK_S))
+        while (ended_at_s := booked.get(number_of(key, user, since_s))) is not None:
+            since_s = end_of(ended_at_s)
+        holding = _Holding(change.size, since_s)
+        for part in by_hours(begun_at_s, since_s):
+            holding.booked += self._priced(byte_seconds(change.size, *part))
+        self._held.setdefault(key, {})[user] = holding
+
+    def so_far(self, key: ObjectKey, users: Iterable[str], at_s: UtcS) -> HeldSoFar:
+        """Return the byte-seconds of users with an object, and their cost, until now."""
+        found = HeldSoFar()
+        for user in users:
+            holding = self._held.get(key, {}).get(user)
+            if holding is not None:
+                found += holding.booked
+                for part in by_hours(holding.since_s, at_s):
+                    found += self._priced(byte_seconds(holding.size, *part))
+        return found
+
+    def _priced(self, byte_s: int) -> HeldSoFar:
+        return HeldSoFar(byte_s, self.terms.price.charge_nanos(byte_s))
+
+    def _book(
+        self, key: ObjectKey, user: str, holding: _Holding, until_s: UtcS
+    ) -> list[UsageRecord]:
+        """Return the records of a holding up to a moment, and count them as made."""
+        records = []
+        for part in by_hours(holding.since_s, until_s):
+            found = self._priced(byte_seconds(holding.size, *part))
+            holding.booked += found
+            if found.byte_s:
+                records.append(self._record(key, user, part, found))
+        holding.since_s = max(holding.since_s, until_s)
+        return records
+
+    def _record(
+        self, key: ObjectKey, user: str, part: tuple[UtcS, UtcS], found: HeldSoFar
+    ) -> UsageRecord:
+        since_s, until_s = part
+        hour = datetime.fromtimestamp(float(since_s), UTC).strftime("%Y-%m-%dT%H")
+        price = self.terms.price
+        return UsageRecord(
+            job=f"held/{hour}",
+            first=number_of(key, user, since_s),
+            tasks=0,
+            attempt=1,
+            user=user,
+            project=key.scope,
+            name=HELD_NAME,
+            pool=HELD_POOL,
+            worker=digest_text(key.digest),
+            state="ok",
+            started_at_s=since_s,
+            ended_at_s=last_within(until_s),
+            wall_ns=0,
+            cpu_ns=0,
+            peak_memory_bytes=0,
+            price_nanos=price.nanos,
+            currency=price.currency,
+            tariff=TARIFF,
+            cost_nanos=found.cost_nanos,
+            group=self.terms.group_of(user),
+            kind="held",
+            held_byte_s=found.byte_s,
+        )
