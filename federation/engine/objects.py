@@ -245,6 +245,7 @@ class HostLine:
         self._lock = threading.RLock()  # a callback of a future may put, too
         self._sockets: dict[tuple[int, str], BlockingObjectSocket] = {}  # by session and project
         self._bytes_max = 0  # the room of the host that was opened last
+        self.spills = False  # whether that one writes objects to disk
 
     def room(self, project: str) -> int:
         """Return the room for all objects. Raises ObjectRefused, OSError."""
@@ -302,7 +303,7 @@ class HostLine:
             answer, _ = connection.ask(OpenHost(where["ticket"]))
             if not isinstance(answer, HostOpen):
                 raise ObjectRefused("the object host refuses this client")
-            self._bytes_max = answer.bytes_max
+            self._bytes_max, self.spills = answer.bytes_max, answer.spills
         except BaseException:
             connection.close()
             raise
@@ -405,6 +406,8 @@ class ClientObjects:
             if known is not None and known.view is not None:
                 lease.view = known.view  # equal bytes: one copy is enough
                 return lease
+            if self._line.spills:
+                return lease  # a mapping would keep memory that the host is to free
             with contextlib.suppress(OSError):  # then it can't be put again if it is lost
                 lease.view = segment.view() if has_room() else None
             return lease
@@ -547,8 +550,9 @@ class ClientObjects:
         """
         if lease.view is not None and not is_private:
             return lease.view
+        line = self._line
         try:
-            segment = self._fetch(self._line, lease)
+            segment = self._fetch(line, lease)
             try:
                 view = segment.view(is_private=is_private)
             finally:
@@ -558,7 +562,7 @@ class ClientObjects:
                 f"this process can't map object {digest_text(lease.digest)}, of {lease.size:,} "
                 f"bytes: {error}"
             ) from None
-        if has_room() and not is_private:
+        if has_room() and not is_private and not line.spills:
             lease.view = view
         return view
 

@@ -30,6 +30,7 @@ class HostOpen:
 
     kind: ClassVar[str] = "host-open"
     bytes_max: Count
+    spills: bool = False  # whether it writes objects to disk: then a client keeps no copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,18 @@ class HolderGone:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectMoved:
+    """Host → agent: this file has the bytes of an object from now on; the other one is for memory
+    that is needed."""
+
+    kind: ClassVar[str] = "object-moved"
+    with_file: ClassVar[bool] = True
+    scope: Text
+    digest: bytes
+    size: Count
+
+
+@dataclass(frozen=True, slots=True)
 class SetUpHost:
     """Gateway → host, first: the key of tickets, and the room for all objects.
 
@@ -139,6 +152,8 @@ class SetUpHost:
     key: bytes
     bytes_max: Count
     user_max: Count = 0
+    spill_dir: Text = ""  # for objects that have no room in memory; empty: nowhere
+    spill_max: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +171,8 @@ class AdoptHost:
     bytes_max: Count
     user_max: Count = 0  # as in SetUpHost
     wants_holders: bool = False  # whether it knows HolderBefore
+    spill_dir: Text = ""  # as in SetUpHost
+    spill_max: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +276,6 @@ OBJECT_MESSAGES = Catalogue(
         *(OpenHost, HostOpen, PutObject, ObjectKept, GetObject, ObjectHere, ObjectMissing),
         *(DropObject, SetUpHost, AdoptHost, HeldBefore, NamedBefore, HostReady, StopHost),
         *(SealedObject, SettleObject, HolderGone, GetManifest, ManifestPart),
-        *(NoteHolder, HolderBefore),
+        *(NoteHolder, HolderBefore, ObjectMoved),
     ]
 )

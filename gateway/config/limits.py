@@ -1,6 +1,7 @@
 """The tables [limits] and [objects]: the room of clients, workers, sessions and objects."""
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Final
 
 from gateway.base.toml_lines import Passage
@@ -53,6 +54,8 @@ class ObjectLimits:
     Attributes:
         memory: for all together.
         user, project: for those of one user, and of one project; None: no other limit.
+        spill_dir: the folder for objects that have no room in memory; empty: they are refused.
+        spill: the room there; None: no other limit than that of the disk.
         hold: the price of a GB-month of them, for each user that holds them.
     """
 
@@ -60,6 +63,8 @@ class ObjectLimits:
     user: int | float | None = None
     project: int | float | None = None
     hold: HoldPrice | None = None
+    spill: int | float | None = None
+    spill_dir: str = ""
 
     def price(self, currency: str) -> HoldPrice:
         """Return the price; without one objects are free, in this currency."""
@@ -67,10 +72,12 @@ class ObjectLimits:
 
     def room(self, host_bytes: int) -> "ObjectRoom":
         """Return the limits in bytes, on a host with so much memory."""
-        found = {
-            each.name: _room(getattr(self, each.name), host_bytes) for each in fields(ObjectRoom)
-        }
-        return ObjectRoom(**{name: each for name, each in found.items() if each is not None})
+        names = ("memory", "user", "project", "spill")
+        found = {name: _room(getattr(self, name), host_bytes) for name in names}
+        if self.spill_dir and found["spill"] is None:
+            found["spill"] = OBJECT_BYTES_MAX
+        given = {name: each for name, each in found.items() if each is not None}
+        return ObjectRoom(**given, spill_dir=self.spill_dir)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +87,13 @@ class ObjectRoom:
     memory: int
     user: int = OBJECT_BYTES_MAX
     project: int = OBJECT_BYTES_MAX
+    spill: int = 0  # on disk
+    spill_dir: str = ""
+
+    @property
+    def whole(self) -> int:
+        """The room in memory and on disk."""
+        return self.memory + self.spill
 
 
 def _room(given: int | float | None, host_bytes: int) -> int | None:
@@ -136,8 +150,33 @@ def read_objects(objects: Passage) -> ObjectLimits:
     values: dict[str, Any] = {}
     for key, value in objects.table.items():
         with objects.about():
-            values[key] = _price(value) if key == "hold" else _share_or_size(key, value)
+            values[key] = _value_of(key, value)
+    with objects.about():
+        if "spill" in values and "spill_dir" not in values:
+            raise SettingError("spill is the room in a folder: name that with spill_dir, too")
     return ObjectLimits(**values)
+
+
+def _value_of(key: str, value: Any) -> Any:
+    match key:
+        case "hold":
+            return _price(value)
+        case "spill_dir":
+            return _folder(key, value)
+        case "spill":
+            return size(key, value, OBJECT_BYTES_MIN, OBJECT_BYTES_MAX)
+        case _:
+            return _share_or_size(key, value)
+
+
+def _folder(key: str, value: Any) -> str:
+    """Return the path of a folder. Raises SettingError."""
+    path = Path(value).expanduser() if isinstance(value, str) and value else None
+    if path is None or not path.is_absolute():
+        raise SettingError(
+            f'{key} is {value!r:.60}: it must be the path of a folder, as in "/var/tmp/gridfed"'
+        )
+    return str(path)
 
 
 def _price(value: Any) -> HoldPrice:

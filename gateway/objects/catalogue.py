@@ -184,7 +184,7 @@ class ObjectCatalogue:
         if len(self._held) >= OBJECTS_MAX:
             return f"the site holds {OBJECTS_MAX:,} objects already"
         held = self.bytes + coming
-        reason = no_room(self._room.memory, held, size) or self._over_user(user, size)
+        reason = no_room(self._room.whole, held, size) or self._over_user(user, size)
         in_project = self._by_owner["project", key.scope]
         return reason or no_room(self._room.project, in_project, size, f"of project {key.scope}")
 

@@ -25,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import trio
@@ -47,6 +48,7 @@ from federation.messages.objects import (
     ObjectHere,
     ObjectKept,
     ObjectMissing,
+    ObjectMoved,
     OpenHost,
     PutObject,
     SealedObject,
@@ -60,6 +62,7 @@ from federation.objects.segments import Segment, SegmentError, adopt
 from gateway.objects.catalogue import ObjectKey
 from gateway.objects.host_process import BACKLOG, ORPHAN_S
 from gateway.objects.shelf import ObjectShelf, OfferedObject
+from gateway.objects.spilling import clear_folder, spill
 from gateway.objects.tickets import CLIENT, GATEWAY, EndedSessions, ObjectTicket, read_ticket
 from gateway.worker.isolation.secrecy import hide_memory
 from gateway.worker.object_pipe import ObjectPipe, close_files
@@ -145,6 +148,8 @@ class ObjectHost:
         self._pipes: dict[ObjectPipe, None] = {}  # the oldest first
         self._threads = ThreadPoolExecutor(THREADS, "hash")
         self._hashers = trio.CapacityLimiter(HASHERS)
+        self._spilling = trio.Lock()
+        self._folder: Path | None = None  # for objects that have no room in memory
         self._is_orphan = False
         self._orphaned = trio.Event()
         self._adopted = trio.Event()
@@ -159,6 +164,7 @@ class ObjectHost:
         self._shelf: ObjectShelf[HostedFile, ObjectPipe] = ObjectShelf(
             first.bytes_max, self._objects_max, first.user_max
         )
+        self._spill_to(first.spill_dir, first.spill_max)
         async with trio.open_nursery() as self._nursery:
             self._nursery.start_soon(self._accept)
             await self._control.send(self._ready())
@@ -299,7 +305,7 @@ class ObjectHost:
                     raise ProtocolError(why)
                 self._tickets[pipe] = self._let_in(shown)
                 pipe.takes_files = True
-                await pipe.send(HostOpen(self._shelf.bytes_max))
+                await pipe.send(HostOpen(self._shelf.bytes_max, spills=self._folder is not None))
             case AdoptHost() if known is None:
                 await self._adopt(pipe, message)
             case PutObject() if known is not None and (known.role == CLIENT or message.job):
@@ -344,6 +350,7 @@ class ObjectHost:
         self._is_orphan, self._orphaned = False, trio.Event()  # another one comes too late
         self._key, self._shelf.bytes_max = message.key, message.bytes_max
         self._shelf.user_max = message.user_max
+        self._spill_to(message.spill_dir, message.spill_max)
         self._control = pipe
         for key, size, record in list(self._shelf.records()):
             named = (key.scope, key.digest)
@@ -359,7 +366,11 @@ class ObjectHost:
         self, pipe: ObjectPipe, ticket: ObjectTicket, message: PutObject, file: int
     ) -> None:
         size = message.size
-        reason = self._shelf.reserve(size, ticket.user)
+        try:
+            reason = await self._reserve(size, ticket.user)
+        except BaseException:
+            os.close(file)
+            raise
         if reason:
             os.close(file)
             await pipe.send(ObjectMissing(message.request, reason))
@@ -378,6 +389,60 @@ class ObjectHost:
         finally:
             if not is_offered:
                 self._shelf.give_back(size, ticket.user)
+
+    # --- the disk
+    # ---------------------------------------------------------------------------
+
+    def _spill_to(self, folder: str, bytes_max: int) -> None:
+        """Write objects to this folder from now on, where memory is short; empty: to none."""
+        self._folder = Path(folder) if folder else None
+        self._shelf.spill_max = bytes_max if folder else 0
+        if self._folder is not None:
+            try:
+                clear_folder(self._folder)
+            except OSError:  # said again to each put that has no room
+                traceback.print_exc()
+
+    async def _reserve(self, size: int, user: str) -> str:
+        """Count a file that is about to be put; return why not, or an empty text.
+
+        Others are written to disk for it, one at a time, if memory is short.
+        """
+        reason = self._shelf.reserve(size, user)
+        if not reason or self._folder is None:
+            return reason
+        async with self._spilling:
+            while reason and (found := self._shelf.to_spill(size)) is not None:
+                why = await self._spill(self._folder, *found)
+                if why:
+                    return f"{reason}; nor can others be written to {self._folder}: {why}"
+                reason = self._shelf.reserve(size, user)
+        return reason
+
+    async def _spill(self, folder: Path, key: ObjectKey, hosted: HostedFile) -> str:
+        """Write one object to disk, and have its readers take that file; return why not."""
+        copied = os.dup(hosted.descriptor)  # it may be dropped meanwhile
+        try:
+            with trio.CancelScope(shield=True):
+                file = await trio.to_thread.run_sync(spill, copied, hosted.size, folder)
+        except OSError as error:
+            return str(error)
+        finally:
+            os.close(copied)
+        moved = HostedFile(Segment(file, hosted.size, is_sealed=True), hosted.manifest)
+        readers = self._shelf.spilled(key, hosted, moved)
+        if readers is None:
+            moved.close()
+        for pipe in readers or ():
+            self._nursery.start_soon(self._tell_moved, pipe, key, moved.size, os.dup(file))
+        return ""
+
+    @staticmethod
+    async def _tell_moved(pipe: ObjectPipe, key: ObjectKey, size: int, file: int) -> None:
+        try:
+            await _tell(pipe, ObjectMoved(key.scope, key.digest, size), file)
+        finally:
+            os.close(file)
 
     async def _seal(self, file: int, size: int) -> tuple[HostedFile, bytes] | str:
         """Seal and hash a file; return it with its digest, or why it is not taken."""
@@ -428,10 +493,10 @@ def _mono_s() -> MonoS:
     return MonoS(time.monotonic())
 
 
-async def _tell(pipe: ObjectPipe, message: Any) -> None:
+async def _tell(pipe: ObjectPipe, message: Any, file: int = -1) -> None:
     """Send a message; a fault with its reader ends nothing else."""
     try:
-        await pipe.send(message)
+        await pipe.send(message, file)
     except Exception:  # noqa: BLE001 - as in `_serve`
         traceback.print_exc()
 

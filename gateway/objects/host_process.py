@@ -131,7 +131,9 @@ class HostProcess:
             theirs.close()
         ours.setblocking(False)
         host = cls(ObjectPipe(trio.socket.from_stdlib_socket(ours)), process)
-        await host.pipe.send(SetUpHost(place.key, room.memory, room.user))
+        await host.pipe.send(
+            SetUpHost(place.key, room.memory, room.user, room.spill_dir, room.spill)
+        )
         return host
 
     @classmethod
@@ -146,7 +148,14 @@ class HostProcess:
             raise
         host = cls(ObjectPipe(trio.socket.from_stdlib_socket(connection)), descriptor)
         ticket = ObjectTicket(GATEWAY).sign(old.key)
-        await host.pipe.send(AdoptHost(ticket, key, room.memory, room.user, wants_holders=True))
+        await host.pipe.send(
+            AdoptHost(
+                *(ticket, key, room.memory, room.user),
+                wants_holders=True,
+                spill_dir=room.spill_dir,
+                spill_max=room.spill,
+            )
+        )
         return host
 
     async def wait(self) -> None:

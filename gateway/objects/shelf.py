@@ -45,6 +45,7 @@ class HeldRecord:
     put_at_s: UtcS
     names: dict[tuple[str, str], UtcS] = field(default_factory=dict)
     holders: dict[str, UtcS] = field(default_factory=dict)
+    is_spilled: bool = False  # its file is on disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,9 @@ class ObjectShelf(Generic[FileT, ReaderT]):
         self._making: Counter[str] = Counter()  # bytes by user, about to be or offered
         self._files_of: Counter[str] = Counter()  # by user
         self.files_max = files_max
-        self.bytes = 0  # held, offered, and about to be
+        self.spill_max = 0  # the room on disk
+        self.bytes = 0  # in memory: held, offered, and about to be
+        self.spilled_bytes = 0
         self.files = 0  # likewise
         self._held: dict[ObjectKey, tuple[FileT, HeldRecord]] = {}
         self._readers: dict[ObjectKey, set[ReaderT]] = {}
@@ -139,6 +142,9 @@ class ObjectShelf(Generic[FileT, ReaderT]):
 
     def _close(self, size: int, user: str) -> None:
         self.bytes -= size
+        self._forget_file(user)
+
+    def _forget_file(self, user: str) -> None:
         self.files -= 1
         self._count_file(user, -1)
 
@@ -204,14 +210,48 @@ class ObjectShelf(Generic[FileT, ReaderT]):
             return f"project {key.scope} has no object {digest_text(key.digest)} here"
         if ticket.role == AGENT:
             self._readers.setdefault(key, set()).add(reader)
+        self._held[key] = self._held.pop(key)  # used last
         return self._held[key][0]
+
+    # --- the disk --------------------------------------------------------------------------------
+
+    def to_spill(self, size: int) -> tuple[ObjectKey, FileT] | None:
+        """Return an object to write to disk, so that one of `size` bytes has room in memory.
+
+        The one that was not asked for the longest; None: there is room, or that would not help.
+        """
+        if size > self.bytes_max or self.bytes + size <= self.bytes_max:
+            return None
+        for key, (file, record) in self._held.items():
+            if not record.is_spilled and self.spilled_bytes + file.size <= self.spill_max:
+                return key, file
+        return None
+
+    def spilled(self, key: ObjectKey, before: FileT, file: FileT) -> set[ReaderT] | None:
+        """Take the file on disk for that of an object; return the readers of the one before.
+
+        None: it was dropped meanwhile.
+        """
+        if key not in self._held or self._held[key][0] is not before:
+            return None
+        record = self._held[key][1]
+        record.is_spilled = True
+        self._held[key] = file, record
+        self.bytes -= before.size
+        self.spilled_bytes += file.size
+        before.close()
+        return set(self._readers.get(key, ()))
 
     def drop(self, key: ObjectKey) -> set[ReaderT]:
         """Close the file of an object that nothing holds; return the readers to be told."""
         found = self._held.pop(key, None)
         if found is not None:
             file, record = found
-            self._close(file.size, record.user)
+            if record.is_spilled:
+                self.spilled_bytes -= file.size
+                self._forget_file(record.user)
+            else:
+                self._close(file.size, record.user)
             file.close()
             for user, name in record.names:
                 self._names.pop((key.scope, user, name), None)

@@ -21,6 +21,7 @@ from federation.messages.objects import (
     ObjectHere,
     ObjectKept,
     ObjectMissing,
+    ObjectMoved,
     OpenHost,
     PutObject,
 )
@@ -169,6 +170,14 @@ class HeldObjects:
             case ObjectMissing(request, reason) if request in self._left:
                 self._answers[request] = reason
                 self._left.pop(request).set()
+            case ObjectMoved(scope, digest, size):
+                before = self._files.get((scope, digest))
+                if before is None:
+                    os.close(file)
+                else:
+                    self._files[scope, digest] = Segment(file, size, is_sealed=True)
+                    before.close()
+                    self._on_drop([digest])  # slots get the new file with their next calls
             case DropObject(scope, digest):
                 segment = self._files.pop((scope, digest), None)
                 if segment is not None:

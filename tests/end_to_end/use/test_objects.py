@@ -581,6 +581,80 @@ def test_who_has_no_money_left_puts_nothing(make_site):
             client.put(np.ones(SIZE))
 
 
+# --- the disk
+# -------------------------------------------------------------------------------
+
+
+def files_of(site, where):
+    """The files of objects there that processes of the site have open or mapped."""
+    found = set()
+    for each in processes(site):
+        folder = Path(f"/proc/{each.pid}/fd")
+        with suppress(OSError, psutil.Error):
+            for name in os.listdir(folder):
+                with suppress(OSError):
+                    if where in os.readlink(folder / name):
+                        found.add((folder / name).stat().st_ino)
+            for line in (folder.parent / "maps").read_text().splitlines():
+                if where in line:
+                    found.add(int(line.split()[4]))
+    return found
+
+
+IN_MEMORY, ON_DISK = "/memfd:gridfed-object", "spilled/gridfed-object-"
+
+
+def spilling(folder, spill=""):
+    return f'[objects]\nmemory = "24 MiB"\nspill_dir = "{folder / "spilled"}"\n{spill}'
+
+
+def test_objects_go_to_disk_when_memory_is_short_and_are_read_from_there(make_site, tmp_path):
+    site = make_site(1, config=spilling(tmp_path))
+    with site.client() as client:
+        refs = [client.put(np.full(SIZE, float(each))) for each in range(3)]
+        assert not files_of(site, ON_DISK)
+        assert [client.submit(summed, ref).result() for ref in refs] == [0, SIZE, 2 * SIZE]
+        refs += [client.put(np.full(SIZE, float(each))) for each in range(3, 8)]
+        assert len(files_of(site, ON_DISK)) == 5
+        # From disk, by the slot that had them in memory and by the client, and read-only.
+        assert list(client.map(summed, refs)) == [SIZE * each for each in range(8)]
+        assert client.submit(described, refs[0]).result() == [(0.0, False, False)]
+        assert float(refs[1].result().sum()) == SIZE
+        # The memory is free: no process has more than fits.
+        wait_until(lambda: len(files_of(site, IN_MEMORY)) == 3)
+        site.kill()  # the next gateway has them all
+        site.start()
+        assert list(client.map(summed, refs)) == [SIZE * each for each in range(8)]
+        assert list((tmp_path / "spilled").iterdir()) == []
+        refs.clear()
+        wait_until(lambda: not held(site))
+
+
+def test_what_fits_neither_in_memory_nor_on_disk_is_refused_and_harms_no_others(
+    make_site, tmp_path
+):
+    site = make_site(1, config=spilling(tmp_path, 'spill = "10 MiB"'))
+    with site.client() as client:
+        refs = [client.put(np.full(SIZE, float(each))) for each in range(4)]
+        with pytest.raises(ObjectRefused, match="release others first"):
+            client.put(np.full(SIZE, 9.0))
+        assert list(client.map(summed, refs)) == [SIZE * each for each in range(4)]
+        del refs[0]
+        wait_until(lambda: len(client.ask("objects")) == 3)
+        assert client.put(np.full(SIZE, 9.0)).result()[0] == 9.0
+
+
+def test_a_disk_that_takes_nothing_is_named(make_site, tmp_path):
+    site = make_site(1, config=spilling(tmp_path))
+    with site.client() as client:
+        refs = [client.put(np.full(SIZE, float(each))) for each in range(3)]
+        (tmp_path / "spilled").rmdir()
+        (tmp_path / "spilled").touch()
+        with pytest.raises(ObjectRefused, match=r"nor can others be written to .*Not a directory"):
+            client.put(np.full(SIZE, 9.0))
+        assert list(client.map(summed, refs)) == [SIZE * each for each in range(3)]
+
+
 # --- results that stay
 # -------------------------------------------------------------------------------
 

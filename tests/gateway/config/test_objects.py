@@ -25,6 +25,14 @@ def test_holding_objects_has_a_price_or_none(tmp_path):
     assert read(tmp_path, 'user = "8 GiB"').price("EUR") == HoldPrice(0, "EUR")
 
 
+def test_objects_may_go_to_a_folder_on_disk(tmp_path):
+    found = read(tmp_path, 'memory = "1 GiB"\nspill_dir = "/var/tmp/x"\nspill = "8 GiB"')
+    room = found.room(1000)
+    assert (room.spill_dir, room.spill, room.whole) == ("/var/tmp/x", 8 << 30, 9 << 30)
+    assert read(tmp_path, 'spill_dir = "/x"').room(1000).spill == OBJECT_BYTES_MAX
+    assert read(tmp_path, 'memory = "1 GiB"').room(1000).whole == 1 << 30
+
+
 def test_by_default_objects_have_a_share_and_nobody_has_another_limit():
     assert ObjectLimits().room(1000) == ObjectRoom(300, OBJECT_BYTES_MAX, OBJECT_BYTES_MAX)
 
@@ -42,6 +50,8 @@ def test_by_default_objects_have_a_share_and_nobody_has_another_limit():
         ("project = 10", "1 MiB"),
         ('hold = "0.03 USD"', "0.03 USD/GB-month"),
         ("hold = 3", "0.03 USD/GB-month"),
+        ('spill_dir = "here"', "path of a folder"),
+        ('spill = "8 GiB"', "name that with spill_dir"),
         ('memry = "30%"', "memory"),
     ],
 )

@@ -127,6 +127,46 @@ def test_since_when_each_user_holds_an_object_is_noted(shelf):
     assert record.holders == {"eve": UtcS(1005.0)}
 
 
+@pytest.fixture
+def spilling():
+    shelf = ObjectShelf(100)
+    shelf.spill_max = 60
+    return shelf
+
+
+def spill(shelf, key):
+    """Take a file on disk for an object; return that, and the readers of the one before."""
+    file = File(shelf.take(ANN, key, "ann's").size)
+    return file, shelf.spilled(key, shelf.take(ANN, key, "ann's"), file)
+
+
+def test_the_object_that_was_not_asked_for_the_longest_goes_to_disk(spilling):
+    first, second = put(spilling, 1, 40), put(spilling, 2, 40)
+    assert spilling.to_spill(20) is None  # there is room
+    assert spilling.to_spill(101) is None  # it would not help
+    assert spilling.to_spill(30) == (key(1), first)
+    spilling.take(ANN, key(1), "ann's")
+    assert spilling.to_spill(30) == (key(2), second)
+    spilling.take(ObjectTicket(AGENT), key(2), "agent's")
+    file, readers = spill(spilling, key(2))
+    assert readers == {"agent's"}
+    assert (second.closed, file.closed) == ([1], [])
+    assert (spilling.bytes, spilling.spilled_bytes) == (40, 40)
+    assert spilling.reserve(60) == ""
+    assert spilling.to_spill(30) is None  # the disk has room for 20 more
+    assert spilling.drop(key(2)) == {"agent's"}
+    assert (spilling.bytes, spilling.spilled_bytes, file.closed) == (100, 0, [1])
+
+
+def test_what_was_dropped_while_it_was_written_to_disk_stays_dropped(spilling):
+    put(spilling, 1, 40)
+    _, before = spilling.to_spill(90)
+    spilling.drop(key(1))
+    put(spilling, 1, 40)  # again: another file
+    assert spilling.spilled(key(1), before, File(40)) is None
+    assert (spilling.bytes, spilling.spilled_bytes) == (40, 0)
+
+
 def test_a_name_that_is_given_again_is_noted_with_the_new_object_alone(shelf):
     put(shelf, 1, name="book", for_s=60)
     put(shelf, 2, name="book", for_s=70)
