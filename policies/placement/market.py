@@ -351,7 +351,8 @@ def _drift(pool: PoolAdvert) -> float:
 def _profile(site: str, is_own: bool, pool: PoolAdvert, reader: str) -> Profile:
     pythons = " ".join(pool.pythons)
     offer = CapacityOffer(
-        f"{site}/{pool.pool}", pool.pool, pool.tags, pythons, "", takes_inputs=pool.inputs
+        *(f"{site}/{pool.pool}", pool.pool, pool.tags, pythons, ""),
+        takes_inputs=is_own or pool.inputs,
     )
     may_use = is_own or pool.sites is None or reader in pool.sites
     return Profile(

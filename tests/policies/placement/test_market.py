@@ -11,6 +11,7 @@ from federation.errors import ProtocolError
 from federation.messages.adverts import AdvertisedWindow
 from federation.reasons import Reason
 from policies.placement.market import EMPTY_S, SENT_MAX, TERMS_REMEMBERED, Market, NetworkLink
+from policies.placement.placement import Need, judge
 
 KEY = ("a", "main")
 
@@ -215,3 +216,12 @@ def test_a_pool_that_opens_later_is_not_deserted() -> None:
     later = AdvertisedWindow(NOW_S + 5 * EMPTY_S, NOW_S + 6 * EMPTY_S, 4, 1)
     market = make_market(a=make_pool(windows=(later,)))
     assert not only(market).is_deserted(NOW_S + 2 * EMPTY_S)
+
+
+def test_calls_that_wait_for_others_run_in_our_own_pools_alone() -> None:
+    market = make_market({"home": [make_pool()], "a": [make_pool()]})
+    need = Need({}, "3.11", None, has_inputs=True)
+    refusals = {
+        each.profile.site: judge(need, each.profile.offer) is not None for each in market.candidates
+    }
+    assert refusals == {"home": False, "a": True}
