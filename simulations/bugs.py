@@ -6,7 +6,7 @@ other, BUDGET_BUGS of them only at sites with budgets: the search uses only such
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Final
@@ -42,6 +42,7 @@ from gateway.ledger.db.settlement.records import DisputeRow, DisputeSettled
 from gateway.runtime.outbox import EffectOutbox
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.dispatch.dispatcher import Dispatcher
+from gateway.scheduler.graphs.core import Ready, TaskGraph
 from gateway.scheduler.lifecycle.submissions import Submissions
 from gateway.scheduler.model.effects import (
     AnswerBill,
@@ -533,6 +534,32 @@ def restless_recalls() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def swapped_inputs() -> Iterator[None]:
+    """Keep results of a report in another order for the calls that wait for them."""
+    ended = TaskGraph.ended
+
+    def swapped(self: TaskGraph, job: str, first: int, values: Sequence[bytes]) -> list[Ready]:
+        return ended(self, job, first, values[::-1])
+
+    with patch.object(TaskGraph, "ended", swapped):
+        yield
+
+
+@contextmanager
+def unheard_failures() -> Iterator[None]:
+    """Tell no call that an input of it has failed."""
+    with patch.object(TaskGraph, "failed", lambda *_: []):
+        yield
+
+
+@contextmanager
+def endless_rides() -> Iterator[None]:
+    """Forget the ends of calls that went to a slot with their input."""
+    with patch.object(TaskGraph, "rode", lambda *_: 0):
+        yield
+
+
 BUGS: Final[dict[str, Bug]] = {
     "lost-ack": lost_ack,
     "double-charge": double_charge,
@@ -545,6 +572,9 @@ BUGS: Final[dict[str, Bug]] = {
     "bytes-released-twice": bytes_released_twice,
     "restless-recalls": restless_recalls,
     "forgotten-cancels": forgotten_cancels,
+    "swapped-inputs": swapped_inputs,
+    "unheard-failures": unheard_failures,
+    "endless-rides": endless_rides,
 }
 TREATY_BUGS: Final[dict[str, Bug]] = {
     "no-epoch": no_epoch,
@@ -572,7 +602,9 @@ TREATY_BUGS: Final[dict[str, Bug]] = {
     "forgotten-stops": forgotten_stops,
     "hoarded-contracts": hoarded_contracts,
 }
-# Those of them that show only at sites with budgets.
+# Those of all that show only where calls wait for others.
+GRAPH_BUGS: Final = frozenset({"swapped-inputs", "unheard-failures", "endless-rides"})
+# Those of the treaties that show only at sites with budgets.
 BUDGET_BUGS: Final = frozenset({"unheld-contracts", "forgotten-slices", "forgotten-holds"})
 
 
@@ -584,5 +616,7 @@ def planted(name: str) -> AbstractContextManager[Any]:
 def may_show(name: str, plan: WorldPlan) -> bool:
     """Whether a world can show a bug; a search in other worlds is useless."""
     if name in TREATY_BUGS and not any(site.others for site in plan.sites):
+        return False
+    if name in GRAPH_BUGS and not any(job.chain for each in plan.clients for job in each.jobs):
         return False
     return name not in BUDGET_BUGS or any(site.budgets for site in plan.sites)

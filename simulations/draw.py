@@ -57,6 +57,7 @@ STOPS_EACH: Final = 10  # one world in this many stops long tasks, if it is a fe
 # In one world in this many, gateways restart with long tasks out, if it is a federation with
 # budgets.
 RESTARTS_EACH: Final = 3 * BUDGETS_EACH
+GRAPHS_EACH: Final = 13  # one world in this many has a graph
 IMPATIENT_EACH: Final = 4  # in one world in this many, users do not wait until a job is kept
 IN_A_ROW: Final = 0.5  # the share of rows among federations of three
 PRICES: Final = ("3.6 USD", "12 USD", "12 USD", "36 USD", "72 USD")
@@ -82,7 +83,33 @@ def draw_plan(seed: int) -> WorldPlan:
         plan = _with_reservations(plan, Random(f"reservations {seed}"))
     if seed % IMPATIENT_EACH == 3:
         plan = _impatient(plan)
+    if seed % GRAPHS_EACH == 9 and not any(site.budgets for site in plan.sites):
+        plan = _with_graphs(plan, Random(f"graphs {seed}"))
     return plan
+
+
+def _with_graphs(plan: WorldPlan, dice: Random) -> WorldPlan:
+    """Let calls of one more job of each user wait for others, of that job."""
+    clients = []
+    for client in plan.clients:
+        graph = JobPlan(
+            at_s=round(dice.uniform(0, 12), 3),
+            tasks=dice.choice((20, 60, 200)),
+            batch=dice.choice((1, 20, 200)),
+            every_s=dice.choice((0.001, 0.05)),
+            task_s=dice.choice((0.0005, 0.002, 0.05)),
+            retries=dice.choice((0, 2)),
+            errors=dice.choice((0, 0, 20)),
+            flaky=dice.choice((0, 0, 50)),
+            poison=dice.choice((0, 0, 15)),
+            cancel_at_s=round(dice.uniform(1, 20), 3) if dice.random() < 0.2 else None,
+            kill=dice.random() < 0.5,
+            chain=dice.choice((2, 5, 40)),
+            fan_in=dice.choice((0, 1, 3)),
+        )
+        clients.append(replace(client, jobs=(*client.jobs, graph)))
+    workers = tuple(replace(each, graphs=True) for each in plan.workers)
+    return replace(plan, clients=tuple(clients), workers=workers)
 
 
 def _draw_world(seed: int) -> WorldPlan:

@@ -14,6 +14,7 @@ from federation.engine.books.jobs import CANCELLED, JobTable
 from federation.engine.books.requests import RequestTable
 from federation.engine.books.streams import Ended, Stream
 from federation.engine.engine import LEAVE_S
+from federation.engine.graph_calls import GraphCalls
 from federation.errors import SessionRefused
 from federation.ids import id_at
 from federation.messages.messages import (
@@ -29,12 +30,14 @@ from federation.messages.messages import (
     OpenJob,
     RejectJob,
     Results,
+    SendAgain,
 )
 from federation.payload import SealedFunction
 from federation.ranges import Range
 from federation.reasons import Reason
 from federation.sessions.handshake import PASSING_REFUSALS, Opened
 from simulations.world.caller import Caller
+from simulations.world.graphs import sealed
 from simulations.world.host import Ground
 from simulations.world.plan import PYTHON, ClientPlan, JobPlan
 from simulations.world.tasks import Task, draw_task
@@ -100,6 +103,7 @@ class SimClient(Caller):
         super().boot()
         self._table = JobTable(self.dialogue, self, deque(), self._new_id)
         self._requests = RequestTable(self.dialogue)
+        self._graph_calls = GraphCalls(self, self._table, self.dialogue)
         for at, plan in enumerate(self.plan.jobs):
             if at >= self._begun:
                 self.after(max(0.0, plan.at_s - self.clock.now_s), partial(self._begin, plan))
@@ -109,6 +113,11 @@ class SimClient(Caller):
     def address(self) -> str:
         """The address of its gateway."""
         return self.gateway
+
+    @property
+    def welcome(self) -> Any:
+        """The gateway's Welcome."""
+        return self.dialogue.welcome
 
     def _new_id(self) -> str:
         return id_at(round(self.utc_s() * 1000), self.dice.choice)
@@ -176,7 +185,9 @@ class SimClient(Caller):
         job.outcomes += [None] * len(tasks)
         job.left += len(tasks)
         self.trace.add(self.name, "submits", job.id, (first, stop))
-        stream.extend([task.arguments for task in tasks])
+        calls = [sealed(job, number) for number in range(first, stop)]
+        waits = self._graph_calls.check(calls, detached=plan.detached)
+        stream.extend(calls, has_open=waits)
         self._table.sender.add(stream)
         if stop == plan.tasks:
             self._close(job, stream)
@@ -227,6 +238,17 @@ class SimClient(Caller):
     def fill(self) -> None:
         """Pack as much as the session takes."""
         self._table.sender.fill(self.dialogue)
+        self._note_fallen()
+
+    def _note_fallen(self) -> None:
+        """Note the calls that ended here, as they could not be sent without an input."""
+        for job in self.jobs.values():
+            stream = self._table.find(job.id) if job.plan.chain and not job.is_over else None
+            for low, high in stream.ended_here if stream is not None else ():
+                for at in range(low, high):
+                    if job.outcomes[at] is None:
+                        ended = Ended("dependency", "an input failed")
+                        self._learn(job, at, [ended], ended.kind)
 
     # --- messages of the gateway ---------------------------------------------------------------
 
@@ -250,8 +272,12 @@ class SimClient(Caller):
                     self._table.hear_hold(message, self.gateway)
                 case Kept():
                     self._hear_kept(message)
+                case SendAgain():
+                    self._graph_calls.hear(message)
                 case _:
                     pass
+        self._graph_calls.post_again()
+        self._note_fallen()
 
     def _hear_kept(self, message: Kept) -> None:
         job, stream = self.jobs[message.job], self._table.find(message.job)
@@ -268,6 +294,7 @@ class SimClient(Caller):
         if resumed:
             return
         self.sessions += 1
+        self._graph_calls.restart()
         self._table.restart(near=False)
         self._requests.restart(self.gateway, self._taken_back)
 

@@ -103,6 +103,7 @@ class WorkerPlan:
     tags: dict[str, TagValue] = field(default_factory=dict)
     from_s: float = 0.0
     slower: float = 1.0  # the factor on the duration of tasks there
+    graphs: bool = False  # it opens calls with inputs, and runs chains
     skew_s: float = 0.0
     drift: float = 0.0
 
@@ -115,7 +116,8 @@ class JobPlan:
     thousand, `errors` raise, `flaky` raise the first time, `poison` kill their slot, and `stuck`
     never end by themselves. At `cancel_at_s` the whole job is cancelled. It may run at the sites of
     `only`, or everywhere when there are none, and never at those of `never`. Results of an
-    impatient job are requested at once, before the gateway has promised to keep it.
+    impatient job are requested at once, before the gateway has promised to keep it. With `chain`,
+    calls wait for others, in chains of so many: simulations.world.graphs.
     """
 
     at_s: float = 0.1
@@ -141,6 +143,8 @@ class JobPlan:
     only: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
     deadline_s: float | None = None  # from when it is opened
+    chain: int = 0
+    fan_in: int = 0
 
 
 @dataclass(frozen=True, slots=True)

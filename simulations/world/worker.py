@@ -38,6 +38,7 @@ from gateway.worker.slot.cells import NO_LIMIT, SETTLE_S
 from gateway.worker.slot.functions import FunctionCache
 from gateway.worker.task_book import LEVEL_S, TaskBook
 from simulations.world.driving import HostDriver
+from simulations.world.graphs import opened
 from simulations.world.host import Ground, SimHost
 from simulations.world.network import SimLink
 from simulations.world.plan import PYTHON, WorkerPlan
@@ -60,6 +61,7 @@ class SimSlot:
     failures: list[list[Any]] = field(default_factory=list)
     part_s: float = 0.0
     task: Task | None = None
+    done: dict[int, bytes] = field(default_factory=dict)  # of a chain: results by task
     is_dead: bool = False
 
 
@@ -112,6 +114,8 @@ class SimWorker(SimHost):
             "begun": True,
             "others": True,
         }
+        if self.plan.graphs:
+            about |= {"inputs": True, "chains": True}
         return Hello([], "worker", self.name, "ops", b"", "", 0, about)
 
     @property
@@ -187,6 +191,7 @@ class SimWorker(SimHost):
         terms = AssignmentTerms(
             *(number, message.job, message.function, message.timeout_s, message.prints),
             wary=message.wary,
+            chained=message.chained,
         )
         self.task_book.assign(terms, first, message.arguments)
         if message.function not in self._functions and message.function not in self._asked:
@@ -214,6 +219,8 @@ class SimWorker(SimHost):
         self.after(SLOT_START_S, ready)
 
     def _feed(self) -> None:
+        for number, tasks in self.task_book.take_returning():
+            self._outbox.add(Returned(number, [list(tasks)]))
         for book, bundle in self.task_book.feed():
             slot = self._slots[book.index]
             if bundle.piece.terms.wary:
@@ -241,11 +248,20 @@ class SimWorker(SimHost):
         if number >= bundle.number + len(bundle.piece.arguments) or number >= slot.limit:
             self._end_bundle(index, slot)
             return
-        task = read_task(bundle.piece.arguments[number - bundle.number])
+        if number == bundle.number or not bundle.piece.terms.chained:
+            slot.done.clear()
+        call = opened(bundle.piece.arguments[number - bundle.number], slot.done)
+        if call is None:  # the task before it has failed
+            self._end_bundle(index, slot)
+            return
+        arguments, values = call
+        task = read_task(arguments)
         slot.started, slot.since_s, slot.task = number, self.clock.now_s, task
         span = (task.number, task.number + 1)
         terms = bundle.piece.terms
         self.trace.add(self.name, "starts", task.job, span, f"of {terms.assignment}", self)
+        if values:
+            self.trace.add(self.name, "reads", task.job, span, data=values)
         # Under a contract, tasks have numbers and a job of their own.
         is_ours = ":" not in terms.job
         if is_ours and (task.number != bundle.task(number) or task.job != terms.job):
@@ -267,6 +283,8 @@ class SimWorker(SimHost):
         at = len(slot.values)
         failed = task.fails(self.ground)
         slot.values.append(b"" if failed else task.result)
+        if not failed:
+            slot.done[task.number] = task.result
         if failed:
             slot.failures.append([at, "error", "it raises", b""])
         slot.part_s += task.seconds * self.plan.slower

@@ -16,6 +16,7 @@ from simulations.world.host import Ground, SimHost
 from simulations.world.invariants.books import unsettled
 from simulations.world.invariants.budgets import are_given_back
 from simulations.world.invariants.dispatching import ComesToRest
+from simulations.world.invariants.graphs import InputsFirst
 from simulations.world.invariants.invariants import Invariant, all_invariants
 from simulations.world.invariants.lost_runs import LostAsRun
 from simulations.world.invariants.reserving import reserve
@@ -45,6 +46,7 @@ GOODBYE_S: Final = 180.0
 MakeMember = Callable[..., SimMember]
 INVARIANTS: Final[tuple[Callable[["World"], Invariant], ...]] = (
     *all_invariants,
+    InputsFirst,
     ComesToRest,
     ToldIsStored,
     StopsWhenTold,

@@ -65,6 +65,9 @@ FIRST = {
     "forgotten-stops": 28,
     "forgotten-holds": 89,
     "hoarded-contracts": 16,
+    "swapped-inputs": 9,
+    "unheard-failures": 9,
+    "endless-rides": 9,
 }
 
 
@@ -75,6 +78,8 @@ QUICK = {
     "overtaking-tells",
     "bytes-released-twice",
     "forgotten-holds",
+    "swapped-inputs",
+    "endless-rides",
 }
 
 

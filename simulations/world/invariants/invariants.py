@@ -145,6 +145,7 @@ class EndsOnce(Invariant):
             "budget": job.plan.max_cost_nanos is not None or self._has_budgets,
             "deadline": job.plan.deadline_s is not None,
             "queue": self._has_queue_limit(),
+            "dependency": job.plan.chain > 0,  # see InputsFirst
         }
         return possible.get(kind, False)
 
