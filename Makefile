@@ -27,6 +27,9 @@ unexport PYTHONDONTWRITEBYTECODE
 	$(PYTHON) -m venv .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	rm -rf .venv/dask-2024.8.0  # for tests with a Dask from before its graphs had nodes
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps dask==2024.8.0 --target \
+		$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib", vars={"base": ".venv/dask-2024.8.0"}))')
 	touch $@
 
 demo: .venv/ready

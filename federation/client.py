@@ -34,6 +34,7 @@ from federation.engine.options import (
     is_number,
 )
 from federation.errors import GridError, JobRefused
+from federation.graphs.collections import keys_of, merged, optimized, rebuilt
 from federation.graphs.reading import flatten, plan
 from federation.graphs.submitting import submit_plan, values
 from federation.loops.iterating import CompletedFutures
@@ -561,12 +562,27 @@ class Client(concurrent.futures.Executor):
             abandon_all(each for each in found.values() if isinstance(each, TaskFuture))
             raise
 
-    def persist(self, dsk: Any, keys: Any) -> dict[Hashable, Any]:
+    @overload
+    def persist(self, dsk: Any, keys: Any) -> dict[Hashable, Any]: ...
+
+    @overload
+    def persist(self, dsk: Sequence[Any], *, optimize_graph: bool = True) -> list[Any]: ...
+
+    def persist(
+        self, dsk: Any, keys: Any = None, *, optimize_graph: bool = True, **_ignored: Any
+    ) -> Any:
         """Submit the calls that keys of a graph need; return the future of each key at once.
 
         A key whose value is in the graph gets that value. Futures may stand in other graphs, and
-        among the arguments of calls. Arguments and errors: as of `get`, but those of tasks.
+        among the arguments of calls. Arguments and errors: as of `get`, but those of tasks. Without
+        keys, `dsk` is a list of Dask's collections: it returns them with futures for their parts,
+        as `dask.persist` calls it.
         """
+        if keys is None:
+            parts = [optimized(each) if optimize_graph else each for each in dsk]
+            graph = merged(parts, optimize_graph=optimize_graph)
+            futures = self.persist(graph, [keys_of(each) for each in parts])
+            return [rebuilt(each, futures.__getitem__) for each in parts]
         found = submit_plan(plan(dsk, keys), keys, self.submit, self.put)
         return {key: found[key] for key in flatten(keys)}
 

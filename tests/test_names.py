@@ -9,7 +9,9 @@ ROOT = Path(__file__).parents[1]
 PRODUCT = ("federation", "gateway", "policies", "simulations", "benchmarks", "examples")
 SHARED_MAX = 5
 # Names of two public classes, each with the reason.
-SHARED: dict[str, str] = {}
+SHARED: dict[str, str] = {
+    "Client": "drop-ins have the names of the libraries that they stand for",
+}
 PLACED = re.compile(r"`([\w/.]+\.py)`(?: `(\w+)`)?")
 
 

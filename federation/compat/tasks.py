@@ -19,3 +19,13 @@ def run_joblib_batch(
 
     with parallel_config(backend="sequential"):
         return [function(*args, **kwargs) for function, args, kwargs in calls]
+
+
+def same(value: Any) -> Any:
+    """Return the value: a scattered one that travels in its calls."""
+    return value
+
+
+def finish_collection(finish: Callable[..., Any], state: Sequence[Any], values: Any) -> Any:
+    """Return the value of a collection of Dask, of those of its parts."""
+    return finish(values, *state)

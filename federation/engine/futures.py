@@ -207,6 +207,10 @@ class TaskFuture(concurrent.futures.Future[T]):
             self.as_input()  # as it is now: it may be changed before the call is sent
         return found
 
+    def __dask_tokenize__(self) -> tuple[str, str, int]:
+        """Return what is the same for the same future: Dask names collections by it."""
+        return "gridfed", self._stream.id, self.task
+
     def __copy__(self) -> "TaskFuture[T]":
         return self
 

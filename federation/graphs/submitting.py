@@ -25,6 +25,7 @@ def submit_plan(
     """
     wanted = set(flatten(keys))
     found: dict[Hashable, Any] = {}
+    made: list[Future[Any]] = []  # futures that the graph has from elsewhere are not among them
     given: dict[Hashable, Any] = {}  # as arguments: large values are references
     for key, step in plan.steps:
         if isinstance(step, KeyRef):
@@ -32,11 +33,12 @@ def submit_plan(
         elif isinstance(step, GraphCall):
             arguments = [filled_in(each, given.__getitem__) for each in step.arguments]
             found[key] = given[key] = submit(step.function, *arguments)
+            made.append(found[key])
         else:
             found[key], given[key] = step, _as_argument(step, put)
     needed = {id(found[key]) for key in wanted}
-    for each in found.values():
-        if isinstance(each, Future) and id(each) not in needed:
+    for each in made:
+        if id(each) not in needed:
             each.is_inner = True  # type: ignore[attr-defined]
     return found
 
