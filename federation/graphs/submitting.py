@@ -35,7 +35,7 @@ def submit_plan(
             found[key] = given[key] = submit(step.function, *arguments)
             made.append(found[key])
         else:
-            found[key], given[key] = step, _as_argument(step, put)
+            found[key], given[key] = step, as_argument(step, put)
     needed = {id(found[key]) for key in wanted}
     for each in made:
         if id(each) not in needed:
@@ -43,7 +43,8 @@ def submit_plan(
     return found
 
 
-def _as_argument(value: Any, put: Callable[[Any], Any]) -> Any:
+def as_argument(value: Any, put: Callable[[Any], Any]) -> Any:
+    """Return a plain value, or a reference to it if it is large and can be put."""
     size = getattr(value, "nbytes", 0)
     if not isinstance(size, int) or size < LARGE_BYTES:
         return value
