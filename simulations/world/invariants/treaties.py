@@ -14,6 +14,7 @@ from federation.money import parse_money
 from gateway.contracts.model.purchase import Purchase
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.ports import PortKind
+from gateway.scheduler.quotas.overruns import OVERRUN_MAX
 from simulations.world.client import SimJob
 from simulations.world.gateway import SimMember
 from simulations.world.invariants.books import (
@@ -177,7 +178,8 @@ class LimitsHold(Invariant):
     """No task is handed out after its job's deadline, and no job costs more than its user allowed.
 
     By the clock of the site where it was opened. Tasks that are out when a limit is reached may
-    end: a job may cost more by its longest tasks, one in each existing slot.
+    end: a job may cost more by its longest tasks, one in each existing slot. Tasks that never end
+    are stopped at OVERRUN_MAX times the limit.
     """
 
     def __init__(self, world: "World") -> None:
@@ -212,6 +214,8 @@ class LimitsHold(Invariant):
                 most = job.plan.max_cost_nanos
                 if most is None or not job.tasks:
                     continue
+                if any(task.is_stuck for task in job.tasks):
+                    most *= OVERRUN_MAX
                 longest_s = max(task.seconds for task in job.tasks)
                 more = slots * round(longest_s * max(prices) / 3600)
                 if costs[job.id] > most + more:
