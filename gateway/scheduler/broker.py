@@ -778,9 +778,8 @@ class Broker:
         job = self.jobs.get(worker.job) if worker else None
         if worker is not None and job is not None:
             self._dispatcher.resume(event, worker, job, utc_s)
-            if job.leaving:
-                self._ends.tell_seller(job, event.assignment)
-            elif job.spec.hold is not None:
+            self._ends.tell_seller(job, event.assignment)
+            if job.spec.hold is not None and not job.leaving:
                 self._dispatcher.recall_unstarted(job)
 
     # --- workers and clients that leave --------------------------------------------------------

@@ -588,7 +588,8 @@ class Dispatcher:
     def resume(self, event: Resumed, worker: Worker, job: Job, utc_s: UtcS) -> None:
         """Account for queued tasks that a worker turns out to hold as assigned to it.
 
-        Of a job that is ending none is queued, and the arguments are gone.
+        Of a job that is ending none is queued, and the arguments are gone. Tasks that have ended
+        here, as by a cancel before the worker was heard, are still at the worker.
         """
         if event.assignment in job.assignments:
             return
@@ -596,6 +597,8 @@ class Dispatcher:
             runs = _held_unqueued(job, event.ranges)
         else:
             runs = job.extract(RangeSet(event.ranges))
+            ended = (part for pair in event.ranges for part in job.ended.within(*pair))
+            runs += _held_unqueued(job, ended)
         if not runs:
             return
         runs.sort(key=lambda run: run.first)

@@ -11,7 +11,8 @@ from federation.reasons import Reason
 from gateway.api.views.work_views import live_state, why_not_forgotten
 from gateway.ledger.db import records
 from gateway.scheduler.model import events
-from gateway.scheduler.model.effects import SendToClient, SendToWorker, Write
+from gateway.scheduler.model.effects import Expel, SendToClient, SendToWorker, Write
+from gateway.scheduler.model.terms import JobHold
 from policies.tariffs import Tariff
 
 KEPT = spec(detached=True)
@@ -200,3 +201,39 @@ def test_a_job_that_is_being_cancelled_is_stopped_before_its_seller_is_heard():
     world = come_back(leaving="cancelled")
     cancel(world, kill=True)
     assert recalls(hear_paris(world)) == [(1, 3, True)]
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("kill", [False, True])
+def test_tasks_that_are_cancelled_before_their_seller_is_heard_are_stopped_there(kill, is_held):
+    """The seller was told nothing, and its report was taken for a breach of the protocol."""
+    world = come_back()
+    if is_held:
+        world.do(events.JobHoldAsked("j", JobHold("ann", 1_000.0)))
+    effects = cancel(world, kill=kill, ranges=((1, 2),))
+    (write,) = [each for each in effects if isinstance(each, Write)]
+    assert write.durable
+    assert list(tasks_of(written(effects, records.OutcomeKept))) == [(1, 2)]
+    effects = hear_paris(world)
+    assert recalls(effects) == [(1, 2, True)] + [(1, 3, False)] * is_held
+    stopped = events.Reported(
+        SELLER, 77, 1, [b""], [[0, "cancelled", "", b""]], wall_ns=1_000_000_000
+    )
+    done = events.Reported(SELLER, 77, 2, [b"y"], wall_ns=1_000_000_000)
+    effects = world.do(stopped) + world.do(done)
+    assert not [each for each in effects if isinstance(each, Expel)]
+    used = written(effects, records.UsageRecord)
+    assert [(each.first, each.state) for each in used] == [(1, "cancelled"), (2, "ok")]
+    assert list(tasks_of(written(effects, records.OutcomeKept))) == [(2, 3)]
+
+
+def test_such_a_cancel_is_obeyed_after_one_more_restart():
+    world = BrokerWorld(slots=4)
+    world.do(events.JobHeld("j", "c1", on=True))
+    again = replace(recovered(leaving="", known=(), ended=((1, 2),)), cancelled=1)
+    world.do(again)
+    for first in (0, 2):
+        calls = [b"x"] * (1 if first == 0 else 2)
+        world.do(events.TasksArrived(0, "j", first, calls))
+    assert recalls(hear_paris(world)) == [(1, 2, True)]
+    assert world.broker.jobs["j"].cancelled == 1
