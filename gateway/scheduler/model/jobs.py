@@ -301,7 +301,6 @@ class Job:
     reason: str = ""
     # It is ending since a restart, or since before it: sellers may hold tasks of it.
     awaits_sellers: bool = False
-    stops_started: bool = False  # it was cancelled with its started tasks, wherever they turn up
     # Of `ended`: before its client returned, which may lack the results.
     missed: RangeSet = field(default_factory=RangeSet)
     # The pools that may take its tasks, and how many tasks each; None: all pools, without a bound.

@@ -80,17 +80,14 @@ class OrderedEnds:
     def tell_seller(self, job: Job, number: int) -> None:
         """Order once more what another site may not know about an assignment that it holds.
 
-        Tasks are stopped that have ended here, that this job's own buyer stopped, and all of an
-        abandoned job, or of one that was cancelled with its started tasks: these end now. Of a
+        Tasks are stopped that have ended here, as all do of a job that was cancelled with its
+        started tasks, that this job's own buyer stopped, and all of an abandoned job. Of a
         cancelled job the others are recalled unless they have begun.
         """
         assignment = job.assignments.get(number)
         if assignment is None:
             return
         for low, high in list(assignment.left):
-            if job.stops_started and job.leaving == "cancelled":
-                unended = list(job.ended.missing(low, high))
-                self._completion.drop(job, unended, "cancelled", job.reason)
             stopped = RangeSet([*job.ended.within(low, high), *job.stopping.within(low, high)])
             if job.leaving == "abandoned":
                 stopped.add(low, high)

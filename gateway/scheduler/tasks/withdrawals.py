@@ -90,10 +90,13 @@ class Withdrawals:
         ranges = RangeSet(event.ranges or [(0, ALL_TASKS)])
         if not event.ranges:
             self._order_end(job, "cancelled", self._by(job, event.client))
-            job.stops_started |= event.kill
         back, awaited = job.withdraw(ranges), set()
         if job.awaits_sellers:
-            back = []  # those that no seller holds end once all have named the ones they hold
+            # Those that no seller holds end once all have named the ones they hold. If begun ones
+            # are to be stopped as well, all end now: a seller stops those that have ended here,
+            # also after a restart.
+            known = [part for pair in job.known for part in job.ended.missing(*pair)]
+            back = known if event.kill and not event.ranges else []
         is_sold = job.spec.price is not None
         if is_sold and event.kill:
             back = self._end_owing(job, back)

@@ -174,7 +174,7 @@ def test_a_cancel_before_the_sellers_are_heard_waits_for_what_they_hold(kill):
     job = world.broker.jobs["j"]
     assert live_state(job) == "cancelling"
 
-    effects = hear_paris(world)
+    effects += hear_paris(world)
     assert recalls(effects) == ([(1, 3, True)] if kill else [(1, 3, False)])
     assert "j" in world.broker.jobs, "Paris has yet to report the two"
     ended = RangeSet([(0, 4)]) if kill else RangeSet([(0, 1), (3, 4)])
@@ -237,3 +237,13 @@ def test_such_a_cancel_is_obeyed_after_one_more_restart():
         world.do(events.TasksArrived(0, "j", first, calls))
     assert recalls(hear_paris(world)) == [(1, 2, True)]
     assert world.broker.jobs["j"].cancelled == 1
+
+
+def test_an_order_to_stop_all_is_obeyed_after_one_more_restart_before_the_seller_is_heard():
+    """The ends of the tasks are stored in the turn of the order, also of those at sellers."""
+    world = come_back()
+    kept = written(cancel(world, kill=True), records.OutcomeKept)
+    again = BrokerWorld(slots=4)
+    again.do(events.JobHeld("j", "c1", on=True))
+    again.do(recovered(ended=tuple(tasks_of(kept)), reason="on request"))
+    assert recalls(hear_paris(again)) == [(1, 3, True)]
