@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
-from sqlalchemy import Connection, Dialect, case, select, tuple_
+from sqlalchemy import Connection, Dialect, Select, and_, case, or_, select
 
 from gateway.ledger.db.exact import HALF
 from gateway.ledger.db.records import Record
@@ -24,7 +24,7 @@ _key: Final = attrgetter(*SUMMED_BY)
 _amounts: Final[Callable[[Any], tuple[int, ...]]] = attrgetter(*SUMMED)
 _identity: Final = attrgetter("job", "first", "attempt")
 _COUNTS: Final = 2  # records, and the largest peak; the halves follow
-_KEYS_AT_ONCE: Final = 300
+KEYS_AT_ONCE: Final = 300  # SQLite allows 1,000 levels in an expression, and older ones 999 values
 _ROWS: Final = (256, 32, 4, 1)  # per statement: see sql.py
 
 
@@ -50,10 +50,8 @@ def unknown(connection: Connection, records: Sequence[Record]) -> Iterator[Recor
     """Yield the records without usage records that are stored, or that repeat an earlier one."""
     keys = [_identity(each) for each in records if isinstance(each, UsageRecord)]
     seen: set[tuple[str, int, int]] = set()
-    identity = tuple_(usage.c.job, usage.c.first, usage.c.attempt)
-    for at in range(0, len(keys), _KEYS_AT_ONCE):
-        asked = keys[at : at + _KEYS_AT_ONCE]
-        query = select(usage.c.job, usage.c.first, usage.c.attempt).where(identity.in_(asked))
+    for at in range(0, len(keys), KEYS_AT_ONCE):
+        query = stored_query(keys[at : at + KEYS_AT_ONCE])
         seen.update(map(tuple, connection.execute(query)))
     for record in records:
         if isinstance(record, UsageRecord):
@@ -61,6 +59,17 @@ def unknown(connection: Connection, records: Sequence[Record]) -> Iterator[Recor
                 continue
             seen.add(_identity(record))
         yield record
+
+
+def stored_query(keys: Sequence[tuple[str, int, int]]) -> Select[Any]:
+    """Select those of these usage records that are stored, by job, first task and attempt.
+
+    SQLite compares a list of tuples with every row of the table; a list of alternatives it looks up
+    one by one, as PostgreSQL does.
+    """
+    columns = (usage.c.job, usage.c.first, usage.c.attempt)
+    each = (and_(*(column == at for column, at in zip(columns, key, strict=True))) for key in keys)
+    return select(*columns).where(or_(*each))
 
 
 def _count(found: dict[tuple[Any, ...], list[int]], record: UsageRecord) -> None:

@@ -7,12 +7,15 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, select
 from sqlalchemy.exc import OperationalError
 from support.ledger_processes import HOLDING, WRITING, start
 
+from gateway.ledger.accounting.summaries import KEYS_AT_ONCE as USAGE_KEYS_AT_ONCE
+from gateway.ledger.accounting.summaries import stored_query
 from gateway.ledger.db import database as database_module
 from gateway.ledger.db.contracts.queries import postings_query
 from gateway.ledger.db.contracts.store import KEYS_AT_ONCE
@@ -24,6 +27,7 @@ from gateway.ledger.db.usage.records import UsageRecord
 from gateway.ledger.store.store import SqlStore
 
 Usage = Callable[..., UsageRecord]
+Commit = Callable[..., None]
 
 
 def url_of(path: Path) -> str:
@@ -239,6 +243,17 @@ def test_the_deliveries_of_a_bill_are_found_by_an_index(database: Database) -> N
     assert not any("SCAN" in each for each in plan)
 
 
+def test_stored_usage_records_are_found_by_their_key(database: Database) -> None:
+    """All records were read, after a write that found some of its own in the table."""
+    query = stored_query([(f"j-{at}", at, 1) for at in range(USAGE_KEYS_AT_ONCE)])
+    with database.readers.begin() as reader:
+        sql = str(query.compile(reader, compile_kwargs={"literal_binds": True}))
+        plan = [str(row) for row in reader.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}")]
+    by_key = "(job=? AND first=? AND attempt=?)"
+    assert sum(by_key in each for each in plan) == USAGE_KEYS_AT_ONCE
+    assert not any("SCAN" in each for each in plan)
+
+
 def test_closing_leaves_no_connection_open(tmp_path: Path, usage: Usage) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", ResourceWarning)
@@ -247,3 +262,26 @@ def test_closing_leaves_no_connection_open(tmp_path: Path, usage: Usage) -> None
             assert store.jobs.latest(1) == []
     # The last connection to go takes the write-ahead log with it.
     assert {path.name for path in tmp_path.iterdir()} == {"ledger.db", "ledger.db.lock"}
+
+
+@pytest.mark.real
+def test_stored_usage_records_are_found_by_their_key_on_postgresql(
+    postgres: Any, usage: Usage, commit: Commit
+) -> None:
+    url = postgres.new_books()
+    try:
+        with closing(SqlStore(url)) as store:
+            commit(store, *(usage(job=f"j-{at % 40}", first=at) for at in range(4_000)))
+        engine = create_engine(url)
+        keys = [(f"j-{at % 40}", at, 0) for at in range(USAGE_KEYS_AT_ONCE)]
+        with engine.begin() as connection:
+            connection.exec_driver_sql("ANALYZE usage")
+            sql = str(
+                stored_query(keys).compile(connection, compile_kwargs={"literal_binds": True})
+            )
+            plan = [str(row[0]) for row in connection.exec_driver_sql(f"EXPLAIN {sql}")]
+            assert len(connection.execute(stored_query(keys)).all()) == USAGE_KEYS_AT_ONCE
+        engine.dispose()
+        assert not any("Seq Scan" in each for each in plan), plan[:3]
+    finally:
+        postgres.drop(url)
