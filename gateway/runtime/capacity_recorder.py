@@ -15,6 +15,8 @@ from gateway.ledger.db.usage.records import CapacityRecord
 from gateway.ledger.store.store import Store
 from gateway.runtime.environment import RuntimeEnvironment
 from gateway.scheduler.broker import Broker
+from gateway.scheduler.model.jobs import Worker
+from gateway.scheduler.model.present_slots import slots_once
 
 WAITING_MAX: Final = 10_000  # records waiting to be written; over it the oldest are dropped
 RETRY_S: Final = 10.0
@@ -56,10 +58,11 @@ class CapacityRecorder:
 
     def look(self) -> None:
         """Count the slots of each pool."""
-        slots: Counter[str] = Counter()
+        members: dict[str, list[Worker]] = {}
         for worker in self._site.broker.workers.values():
             if not worker.job:  # a contract is another site's slots
-                slots[worker.offer.pool] += worker.slots
+                members.setdefault(worker.offer.pool, []).append(worker)
+        slots = Counter({pool: slots_once(workers) for pool, workers in members.items()})
         self._waiting.extend(self._meter.look(slots, self._site.runtime.utc_s()))
         if self._waiting:
             self._more.set()

@@ -13,6 +13,7 @@ from gateway.config.site import PoolConfig
 from gateway.ledger.db.usage.records import Dimension, UsageTotal, earns_volume
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.events import PricesChanged
+from gateway.scheduler.model.present_slots import busy_slots
 from policies.costs.pricelist import PriceList, PriceNow
 from policies.costs.spot import SpotState, follow
 from policies.costs.volumes import Buyer, month_start_at_s
@@ -126,8 +127,4 @@ class Prices:
 
 def _load(broker: Broker, pool: str) -> tuple[int, int]:
     """Return the busy slots of a pool, and all of them."""
-    workers = [each for each in broker.workers.values() if each.offer.pool == pool]
-    return (
-        sum(min(each.slots, each.in_flight) for each in workers),
-        sum(each.slots for each in workers),
-    )
+    return busy_slots(each for each in broker.workers.values() if each.offer.pool == pool)

@@ -15,6 +15,7 @@ from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import matching
 from gateway.scheduler.model.events import Drainer
 from gateway.scheduler.model.jobs import Job, Worker
+from gateway.scheduler.model.present_slots import busy_slots
 from policies.placement.decisions import Decision
 from policies.placement.market import Candidate
 from policies.placement.placement import Refusal
@@ -68,14 +69,11 @@ def note_waits(
 
 def _is_open(workers: Iterable[Worker], tasks: int, *, is_unknown_queued: bool) -> bool:
     """Whether tasks wait at workers for others of which nobody knows when they end."""
-    slots = busy = 0
-    is_unknown = is_unknown_queued
-    for worker in workers:
-        if worker.draining:
-            continue
-        slots += worker.slots
-        busy += min(worker.slots, worker.in_flight)
-        is_unknown = is_unknown or any(not each.task_s for each in worker.assignments.values())
+    taking = [each for each in workers if not each.draining]
+    busy, slots = busy_slots(taking)
+    is_unknown = is_unknown_queued or any(
+        not each.task_s for worker in taking for each in worker.assignments.values()
+    )
     return is_unknown and slots - busy < min(tasks, slots)
 
 

@@ -9,6 +9,7 @@ from federation.words import count, duration_text
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.matching import BOUGHT
+from gateway.scheduler.model.present_slots import slots_once
 from gateway.scheduler.tasks.end_texts import sources_text
 
 NO_TAG = "has no tag "  # how a worker's refusal for a missing tag begins (policies.placement)
@@ -116,6 +117,6 @@ def _busy(broker: Broker, job: Job, utc_s: UtcS) -> str:
         if task in assignment.left
     ]
     soonest_s = min((each for each in left_s if each >= 1), default=None)
-    slots = sum(worker.slots for worker in able)
+    slots = slots_once(able)
     text = f"all {count(slots, 'slot')} are busy" if slots != 1 else "the only slot is busy"
     return text if soonest_s is None else f"{text}, about {duration_text(soonest_s)}"

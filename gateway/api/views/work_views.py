@@ -24,6 +24,7 @@ from gateway.scheduler.lifecycle.refusals import RefusedJob
 from gateway.scheduler.model import matching
 from gateway.scheduler.model.jobs import Job, Worker
 from gateway.scheduler.model.ports import PortKind
+from gateway.scheduler.model.present_slots import busy_slots
 from gateway.scheduler.model.stored_terms import spec_of
 from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.fair_shares import FairShares
@@ -484,12 +485,13 @@ def status(broker: Broker, site: str, addresses: list[str], clients: int) -> dic
     pools: dict[str, dict[str, Any]] = {}
     for name, tariff in broker.tariffs.items():
         members = [worker for worker in workers if worker.offer.pool == name]
+        busy, slots = busy_slots(members)
         pools[name] = {
             "pool": name,
             "workers": len(members),
             "draining": sum(worker.draining for worker in members),
-            "slots": sum(worker.slots for worker in members),
-            "busy": sum(min(worker.slots, worker.in_flight) for worker in members),
+            "slots": slots,
+            "busy": busy,
             "price": f"{format_money(tariff.price_nanos, tariff.currency)} per slot-hour",
             **_carbon(broker.emissions.get(name, Emissions())),
             "tariff": tariff.version,

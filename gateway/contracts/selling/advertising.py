@@ -21,6 +21,7 @@ from gateway.config.pools import PoolFacts
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model import matching
 from gateway.scheduler.model.jobs import Job, Worker
+from gateway.scheduler.model.present_slots import busy_slots
 from policies.access.entitlements import Work
 from policies.access.windows import Allowed, allowed
 from policies.calendar.weeks import DAY_S, HORIZON_DAYS
@@ -144,13 +145,8 @@ def _show_pool(
     machine, intensity = emissions.machine, emissions.intensity
     tariff, prices = broker.tariffs[name], broker.prices.get(name)
     extras = prices.prices.extras if prices is not None else Extras()
-    total = busy = 0
-    load_s = 0.0
-    for each in workers:
-        total += each.slots
-        if each.in_flight:
-            busy += min(each.slots, each.in_flight)
-            load_s += each.left_s(utc_s)
+    busy, total = busy_slots(workers)
+    load_s = sum(each.left_s(utc_s) for each in workers if each.in_flight)
     total = 0 if broker.draining else total
     growth = NO_GROWTH if broker.draining else broker.growth.get(name, NO_GROWTH)
     pythons = {each.offer.python for each in workers}

@@ -23,6 +23,7 @@ from federation.messages.adverts import AdvertisedWindow
 from federation.offers import show_time
 from federation.reasons import Reason
 from gateway.scheduler.model.jobs import Assignment, Job, Worker
+from gateway.scheduler.model.present_slots import slots_once
 from gateway.scheduler.model.terms import JobSpec
 from policies.access import claims as claiming
 from policies.access.claims import ClaimLevel, Claims, ReservedSlots
@@ -392,15 +393,9 @@ class Occupancy:
     def slots(self, name: str) -> int:
         """Return the slots of a pool that take work, whether it has rules or not.
 
-        A worker that has come back counts once, although its last session is not over yet: slots
-        that there are not would be reserved. Agents of equal names on one host count as one.
+        A worker that has come back counts once, although its last session is not over yet.
         """
-        slots: dict[tuple[str, str], int] = {}
-        for each in self._workers_of(name):
-            if not each.draining:
-                key = (each.name, each.host) if each.host else ("", str(each.handle))
-                slots[key] = max(slots.get(key, 0), each.slots)
-        return sum(slots.values())
+        return slots_once(each for each in self._workers_of(name) if not each.draining)
 
 
 def count_slots(

@@ -33,6 +33,7 @@ from federation.words import count
 from gateway.scheduler.model import matching
 from gateway.scheduler.model.effects import Effect, Remark, SendToWorker
 from gateway.scheduler.model.jobs import Assignment, Job, Worker
+from gateway.scheduler.model.present_slots import slots_once
 from gateway.scheduler.quotas import room_making
 from gateway.scheduler.quotas.call_backs import CallBacks
 from gateway.scheduler.quotas.entitling import Entitling
@@ -266,7 +267,7 @@ class Preemption:
             return
         workers = [each for each in self._workers.values() if _is_of(reason.pool, each)]
         rooms = {each.handle: self._room(each, by_s) for each in workers}
-        growth = pool.total - sum(each.slots for each in workers)
+        growth = pool.total - slots_once(workers)
         if growth > 0:
             rooms[GROWTH] = WorkerRoom(growth, is_any=True)
         calls = self._call_backs.setdefault(reason.pool, CallBacks())
