@@ -54,6 +54,7 @@ LATEST_S: Final = UtcS(221_845_392_000.0)
 SHOWN_MAX: Final = 10  # names of rules in an error
 FILE: Final = "file"
 NO_FILE: Final = "this gateway was started without a configuration file: it has no rules to change"
+NO_RULES: Final = "this gateway was started without a configuration file, and has none"
 
 
 class NothingToReload(Exception):
@@ -139,7 +140,7 @@ class RuleKeeper:
         Everything but the rules is as in the file now.
         """
         if self._file is None:
-            return NO_FILE
+            return NO_RULES
         if not version:
             return "the books do not have the version of the rules under which it ran"
         if self.history.of(version) is None:

@@ -82,19 +82,14 @@ def windows(
     """Print the window in force over time for each pool, or one: past, present or planned.
 
     With a configuration they are read from the gateway's database, whether it runs or not; before
-    its first start, from the file. Else the gateway of --gateway or $GRIDFED_GATEWAY is asked,
-    which takes the scope `audit`. With --gateway its reservations are included. `gridfed rules
-    history` says who changed what, and why. Of windows that are open at once, the one of the
-    highest priority is in force; the others are named beside it.
+    its first start, from the file. Else a gateway is asked, which takes the scope `audit`: that of
+    --gateway or $GRIDFED_GATEWAY, or the one that other commands find. With a gateway its
+    reservations are included. `gridfed rules history` says who changed what, and why. Of windows
+    that are open at once, the one of the highest priority is in force; the others are named.
     """
     is_asked = _is_asked(path, reach, file_only=file_only)
     config = SiteConfig() if is_asked else configured(path, (), None)
-    if not is_asked and not config.source:
-        raise click.UsageError(
-            "no configuration and no gateway are given: choose the configuration with --config "
-            "FILE, or its folder with --config-dir DIR or $GRIDFED_CONFIG_DIR; or name a running "
-            "gateway with --gateway URL or $GRIDFED_GATEWAY"
-        )
+    is_asked = is_asked or _is_without_file(config, file_only=file_only)
     version = 0
     zone = site_zone(reach) if is_asked else ZoneInfo(config.zone)
     at_s = utc_now() if when is None else moment(when, end_of_day=False, option="--at", zone=zone)
@@ -163,6 +158,16 @@ def _is_asked(path: str | None, reach: DialOptions, *, file_only: bool) -> bool:
     if reach.address:
         return not by_option and not file_only
     return path is None and not file_only and bool(os.environ.get(GATEWAY_VARIABLE))
+
+
+def _is_without_file(config: SiteConfig, *, file_only: bool) -> bool:
+    """Whether there is no file, given or default. Raises UsageError if one is wanted."""
+    if not config.source and file_only:
+        raise click.UsageError(
+            "there is no configuration: choose it with --config FILE, or its folder with "
+            "--config-dir DIR or $GRIDFED_CONFIG_DIR"
+        )
+    return not config.source
 
 
 def _by_the_rules(config: SiteConfig, at_s: UtcS) -> tuple[SiteConfig, int]:

@@ -2,11 +2,13 @@
 
 import os
 
+import click
 import pytest
 from click.testing import CliRunner
 from support.answers import answer
 
 from gateway.base.values import ConfigError
+from gateway.cli.inspect import windows as windows_command
 from gateway.cli.main import cli
 from gateway.cli.operate.rules import window
 from gateway.cli.operate.rules.window import by_option
@@ -225,16 +227,6 @@ def test_moments_of_which_no_calendar_knows_are_refused(write, moment):
     assert windows("--config", write(), "--at", "9997-06-01", "--next", "400d").exit_code == 0
 
 
-def test_without_a_configuration_there_are_no_windows_to_print(monkeypatch):
-    monkeypatch.delenv("GRIDFED_CONFIG_DIR", raising=False)
-    found = CliRunner().invoke(cli, ["windows", "--next", "3d"])
-    assert found.exit_code == 2
-    assert "choose the configuration with --config FILE" in found.output
-    assert "or name a running gateway with --gateway URL or $GRIDFED_GATEWAY" in " ".join(
-        found.output.split()
-    )
-
-
 def test_a_pool_that_there_is_not_is_said(write):
     done = windows("medium", "--config", write())
     assert "no pool 'medium' here; known pools: fast, slow" in done.output
@@ -281,3 +273,21 @@ def test_the_end_of_a_window_that_there_is_not_names_those_of_the_pool(monkeypat
 )
 def test_mistakes_of_a_window_name_the_option(told, said):
     assert by_option(told) == said
+
+
+def test_without_a_configuration_the_gateway_that_runs_is_asked(tmp_path, monkeypatch):
+    for name in ("GRIDFED_GATEWAY", "GRIDFED_CONFIG_DIR", "GRIDFED_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    asked = []
+
+    def zone_of(reach):
+        asked.append(reach.address)
+        raise click.ClickException("it was asked")
+
+    monkeypatch.setattr(windows_command, "site_zone", zone_of)
+    found = CliRunner().invoke(cli, ["windows"])
+    assert "it was asked" in found.output
+    assert asked == [None]
+    found = CliRunner().invoke(cli, ["windows", "--file-only"])
+    assert "there is no configuration: choose it with --config FILE" in found.output
