@@ -21,7 +21,7 @@ from federation.bulk.pull import BlockMap
 from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.messages.objects import GetObject, ObjectHere, ObjectKept, OpenHost, PutObject
-from federation.objects.bodies import make_body
+from federation.objects.bodies import make_body, parts_of
 from federation.objects.manifests import BLOCK_BYTES, make_manifest
 from federation.objects.segments import create
 from federation.sessions import bulk_socket
@@ -359,9 +359,9 @@ def shut(sockets):
 class LyingHolder:
     """A bulk port that sends the right manifest and wrong blocks."""
 
-    def __init__(self, body):
-        self._manifest = make_manifest([memoryview(body.head), *body.parts])
-        self._where = BlockMap(self._manifest, body.size)
+    def __init__(self, data):
+        self._manifest = make_manifest(parts_of(memoryview(data)))
+        self._where = BlockMap(self._manifest, len(data))
         self._server = socket.create_server(("127.0.0.1", 0))
         self._open = [self._server]
         self.address = f"tcp://127.0.0.1:{self._server.getsockname()[1]}"
@@ -398,7 +398,7 @@ def test_a_lying_holder_is_named_and_the_object_comes_from_another(tmp_path):
         async with two_banks(tmp_path, "tcp://127.0.0.1:0") as (london, paris):
             value = os.urandom(6 * BLOCK_BYTES)
             digest, size = await london.put(value)
-            liar = LyingHolder(make_body(value))
+            liar = LyingHolder(await london.get(digest, "risk"))
             good = PullSource("london", london.carrier.address, london.ticket(digest, size))
             bad = PullSource("rome", liar.address, b"any")
             try:
