@@ -68,6 +68,7 @@ from gateway.ledger.store.store import Store
 from gateway.ledger.store.waiting import open_patiently
 from gateway.logs.task_logs import TaskLogs
 from gateway.objects.bulk.carrier_process import CarrierProcess, CarrierSettings
+from gateway.objects.bulk.office import MovedObject, moved_record
 from gateway.objects.keeper import ObjectKeeper, host_bytes
 from gateway.peering.gossip_loop import GossipLoop
 from gateway.peering.message_router import MessageRouter
@@ -417,7 +418,7 @@ class Site:
         self.transfers = ObjectTransfers(
             *(router, self.server, objects, carrier, signer),
             self.runtime.utc_s,
-            lambda _moved: None,
+            self._book_moved,
             self._say,
         )
         router.transfers = self.transfers
@@ -427,6 +428,14 @@ class Site:
         self.exchange.purchases.enquiries.fetches_results = True
         self.exchange.offering.leaves_results = lambda: bool(carrier.address)
         self.exchange.reach.objects_stay = self.transfers.why_ours_stay
+
+    def _book_moved(self, fact: MovedObject) -> None:
+        """Book an object that has come to this site; what has gone is in its receiver's books."""
+        if fact.to == self.config.name and fact.moved_bytes:
+            books, utc_s = SiteObjectBooks(self), self.runtime.utc_s()
+            terms = books.terms()
+            group = terms.group_of(fact.user)
+            books.book([moved_record(fact, utc_s, terms.price.currency, group)])
 
     async def _run_carrier(self, objects: ObjectKeeper, carrier: CarrierProcess) -> None:
         await objects.settled()

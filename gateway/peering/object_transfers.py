@@ -15,7 +15,7 @@ import math
 import re
 import secrets
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -83,7 +83,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         carrier: the process that moves their bytes.
         signer: signs and opens tickets and receipts.
         utc_s: the time of day.
-        on_moved: takes the facts for the books, at both ends.
+        on_moved: takes the facts for the books, at both ends: what came, and what went.
         say: takes lines for the operator.
     """
 
@@ -311,7 +311,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
             self._coming_bytes -= ticket.size
         if found.reason:
             raise _NotBrought(found.reason)
-        self._send_receipt(ticket, found)
+        self._send_receipt(order, ticket, found)
 
     def _check(self, order: PullObjects, key: ObjectKey, ticket: TransferTicket) -> None:
         """Check that this site wants an object, and has room for it. Raises _NotBrought."""
@@ -324,13 +324,14 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         if why:
             raise _NotBrought(why)
 
-    def _send_receipt(self, ticket: TransferTicket, found: PullOutcome) -> None:
+    def _send_receipt(self, order: PullObjects, ticket: TransferTicket, found: PullOutcome) -> None:
         moved_bytes = min(ticket.size, sum(number for _, number in found.moved))
         at_ms = int(self._utc_s() * 1000)
         receipt = TransferReceipt(
             ticket.id, ticket.source, ticket.to, ticket.digest, moved_bytes, at_ms
         )
-        self._on_moved(moved(ticket, receipt))
+        # In these books it is of the user and the project of the job here.
+        self._on_moved(replace(moved(ticket, receipt), user=order.user, scope=order.scope))
         message = Receipts([self._signer.receipt(receipt)])
         self._router.carry(ticket.source, PeerSide.BUYER, message)
         self._server.flush()

@@ -7,14 +7,20 @@ alone. A `MovedObject` is the fact for the books.
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from federation.clocks import UtcS
 from federation.errors import ProtocolError
+from federation.objects.manifests import digest_text
 from federation.signed.transfers import TICKET_S, TransferReceipt, TransferTicket, fits
+from gateway.ledger.db.usage.records import UsageRecord
+from gateway.objects.billing import HELD_POOL
 from gateway.objects.catalogue import HeldObject
 
 GIVEN_MAX: Final = 100_000  # tickets that are remembered; the oldest are forgotten first
+MOVED_NAME: Final = "objects moved"
+_NUMBER_DIGITS: Final = 15  # of a ticket's id: 60 bits, for a column of the books
 LATE_S: Final = 86_400.0  # how long after its ticket a receipt may come
 
 
@@ -114,6 +120,40 @@ def moved(ticket: TransferTicket, receipt: TransferReceipt) -> MovedObject:
         contract=ticket.contract,
         moved_bytes=receipt.moved_bytes,
         at_ms=receipt.at_ms,
+    )
+
+
+def moved_record(fact: MovedObject, utc_s: UtcS, currency: str, group: str) -> UsageRecord:
+    """Return the record of an object that has come to this site; it costs nothing so far.
+
+    Each ticket has one: its columns are as those of held bytes (gateway.objects.billing), and its
+    job begins with the site whose work it is for, as those of its tasks do.
+    """
+    hour = datetime.fromtimestamp(float(utc_s), UTC).strftime("%Y-%m-%dT%H")
+    project, _, sender = fact.scope.partition("\u00a0@")  # of another site's job: see JobSpec.scope
+    return UsageRecord(
+        job=f"{sender}:moved/{hour}" if sender else f"moved/{hour}",
+        first=int(fact.ticket[:_NUMBER_DIGITS], 16),
+        tasks=0,
+        attempt=1,
+        user=fact.user,
+        project=project,
+        name=MOVED_NAME,
+        pool=HELD_POOL,
+        worker=digest_text(fact.digest),
+        state="ok",
+        started_at_s=utc_s,
+        ended_at_s=utc_s,
+        wall_ns=0,
+        cpu_ns=0,
+        peak_memory_bytes=0,
+        price_nanos=0,
+        currency=currency,
+        tariff="",
+        cost_nanos=0,
+        group=group,
+        kind="moved",
+        moved_bytes=fact.moved_bytes,
     )
 
 

@@ -8,7 +8,7 @@ import time
 import cloudpickle
 import numpy as np
 import pytest
-from support.members import MemberSite, dear_and_cheap, federate, settled
+from support.members import MemberSite, dear_and_cheap, federate, run, settled
 from support.processes import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
@@ -36,6 +36,13 @@ def pair(tmp_path_factory):
         yield members
 
 
+def moved_bytes(site):
+    """The bytes that came to a site from others, by its books."""
+    found = site.ask("report", kind="cost", by=["kind"], whose="all")
+    at = found["columns"].index("moved_bytes")
+    return sum(row[at] for row in found["rows"])
+
+
 def held(site):
     return site.ask("objects", all_users=True)
 
@@ -52,6 +59,8 @@ def test_calls_with_references_run_at_another_site_and_the_object_ends_with_them
         ]
         pools = {row[0] for row in client.ask("report", kind="usage", by=["pool"])["rows"]}
         assert "paris/local" in pools
+    size = array.nbytes
+    wait_until(lambda: size <= moved_bytes(paris) < size + 10_000, "it is in the books of Paris")
     wait_until(lambda: not held(paris), "paris lets go of it after its contract")
     wait_until(lambda: not held(london), "london lets go of it with its client")
 
@@ -145,8 +154,11 @@ def test_large_results_come_from_another_site_also_above_the_size_of_a_message(p
         mixed = list(there.map(grown, range(4), [3, 300_000, 5, 300_000], timeout=WAIT_S))
         assert [each.size for each in mixed] == [3, 300_000, 5, 300_000]
         wait_until(lambda: settled(london, paris), "the books to agree")
+    assert moved_bytes(london) > 10_000_000  # equal blocks move once
     wait_until(lambda: not held(paris), "paris lets go of the results")
     wait_until(lambda: not held(london), "london lets go of them when they are mapped")
+    for site in pair:
+        run("audit", "--config", str(site.config))  # fails where anything is wrong
 
 
 def test_large_results_come_in_messages_where_the_seller_has_no_bulk_port(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.signed.transfers import TICKET_S, TransferReceipt
-from gateway.objects.bulk.office import LATE_S, TicketOffice, moved, why_not_fetch
+from gateway.objects.bulk.office import LATE_S, TicketOffice, moved, moved_record, why_not_fetch
 from gateway.objects.catalogue import HeldObject, ObjectKey
 
 DIGEST = b"\x02" + bytes(32)
@@ -71,3 +71,18 @@ def test_a_receiver_checks_the_ticket_against_its_own_place(office):
     assert why_not_fetch(give(office, 3), "paris", DIGEST, "c-1", "") == ""
     empty = replace(ticket, size=0)
     assert "without bytes" in why_not_fetch(empty, "paris", DIGEST, "c-1", "EU")
+
+
+def test_what_came_is_one_record_of_the_user_and_project_of_its_job(office):
+    ticket = give(office)
+    fact = replace(moved(ticket, receipt(ticket)), user="ada@london", scope="risk\u00a0@london")
+    found = moved_record(fact, UtcS(3_600.0), "EUR", "quants")
+    assert (found.kind, found.moved_bytes, found.cost_nanos) == ("moved", 900, 0)
+    assert (found.user, found.project, found.group) == ("ada@london", "risk", "quants")
+    assert (found.job, found.tasks, found.origin) == ("london:moved/1970-01-01T01", 0, "london")
+    own = moved_record(replace(fact, scope="risk"), UtcS(0.0), "EUR", "")
+    assert (own.job, own.project, own.origin) == ("moved/1970-01-01T00", "risk", "")
+    assert found.started_at_s == found.ended_at_s == 3_600.0
+    other = replace(fact, ticket="f" * 32)
+    assert moved_record(other, UtcS(3_600.0), "EUR", "").first < 1 << 63
+    assert moved_record(other, UtcS(3_600.0), "EUR", "").first != found.first
