@@ -1,24 +1,59 @@
 """The contract of object stores (gateway.objects.stores.contract)."""
 
+import importlib.util
 import os
 import threading
 
 import pytest
 
+from federation.errors import GridError
+from gateway.objects.stores import s3
 from gateway.objects.stores.contract import NotStored, StoreFull
 from gateway.objects.stores.files import UNFINISHED, FileObjectStore
 from gateway.objects.stores.memory import MemoryObjectStore
+from gateway.objects.stores.s3 import S3ObjectStore
 
 STORES = {
-    "memory": lambda folder: MemoryObjectStore(),
-    "files": FileObjectStore,
-    "durable files": lambda folder: FileObjectStore(folder, durable=True),
+    "memory": lambda folder, s3: MemoryObjectStore(),
+    "files": lambda folder, s3: FileObjectStore(folder),
+    "durable files": lambda folder, s3: FileObjectStore(folder, durable=True),
+    "s3": lambda folder, s3: S3ObjectStore(f"s3://objects/{folder.parent.name}/deep", **s3()),
 }
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(scope="session")
+def bucket():
+    """Serve a bucket, and return the options that lead to it."""
+    if not all(map(importlib.util.find_spec, ("boto3", "moto", "flask_cors", "obstore"))):
+        pytest.skip("needs obstore, boto3 and moto's server")
+    import boto3
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+
+    # One request at a time: moto looks for a name and takes it in two steps.
+    server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    who = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "region_name": "us-east-1"}
+    boto3.client("s3", endpoint_url=address, **who).create_bucket(Bucket="objects")
+    yield {
+        "endpoint": address,
+        "region": "us-east-1",
+        "access_key_id": "a",
+        "secret_access_key": "b",
+        "client_options": {"allow_http": True},
+    }
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(
+    params=["memory", "files", "durable files", pytest.param("s3", marks=pytest.mark.real)]
+)
 def store(request, tmp_path):
-    return STORES[request.param](tmp_path / "objects")
+    return STORES[request.param](tmp_path / "objects", lambda: request.getfixturevalue("bucket"))
 
 
 def test_bytes_come_back_whole_and_by_range(store):
@@ -95,6 +130,23 @@ def test_memory_refuses_what_is_over_its_limit_and_takes_it_once_there_is_room()
         store.put("b", [b"123"])
     store.delete("a")
     assert store.put("b", [b"123"])
+
+
+def test_a_bucket_that_cannot_be_is_told():
+    pytest.importorskip("obstore")
+    for url, said in (("http://x/y", "is not a bucket"), ("s3://", "is not a bucket")):
+        with pytest.raises(GridError, match=said):
+            S3ObjectStore(url)
+    with pytest.raises(GridError, match="can't be used"):
+        S3ObjectStore("s3://bucket", nonsense=1)
+
+
+@pytest.mark.real
+def test_a_bucket_takes_no_more_than_a_request(monkeypatch, bucket):
+    monkeypatch.setattr(s3, "PUT_MAX", 3)
+    store = S3ObjectStore("s3://objects/small", **bucket)
+    with pytest.raises(StoreFull, match="at most 3 bytes"):
+        store.put("a", [b"1234"])
 
 
 def test_files_that_a_crash_left_are_no_objects_and_are_cleared(tmp_path):

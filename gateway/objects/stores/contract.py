@@ -1,4 +1,4 @@
-"""The seam between objects and what keeps their bytes: memory, files, later S3.
+"""The seam between objects and their stores: memory, files, buckets.
 
 A store knows names and bytes, and no more: a name is the digest of an object or of a block, so what
 is stored under one name never changes. `tests/contracts/test_object_stores.py` is the suite that
