@@ -5,8 +5,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ import numpy as np
 from benchmarks import ours
 from benchmarks.harness import alternate, machine, save
 from federation import Client
+from federation.objects.segments import Segment, create
+from gateway.objects.spilling import spill
 
 NUMBERS = 12_500_000  # of 8 bytes: 100 MB
 QUICK = NUMBERS // 10
@@ -99,12 +102,41 @@ def objects(repeats: int, quick: bool) -> None:
                     ("in messages", "result of 40 MB", "s", back_s),
                 ]
 
-            series = alternate([floor, by_reference, by_message], repeats)
+            with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+
+                def by_disk() -> list[ours.Row]:
+                    return list(_disk_rows(large, Path(folder)))
+
+                series = alternate([floor, by_reference, by_message, by_disk], repeats)
     notes = [
         "The floor of a put is a plain copy of the array in this process; of arguments and results "
-        "it is ProcessPoolExecutor. `in messages` is gridfed without objects.",
+        "it is ProcessPoolExecutor. `in messages` is gridfed without objects. The floor of a spill "
+        "to disk is a plain write of the array to a file of the same folder; `mapped from disk` is "
+        "the time until a spilled object can be read.",
     ]
     save("objects", facts, series, notes)
+
+
+def _disk_rows(array: Any, folder: Path) -> Iterator[ours.Row]:
+    """Time a spill of an array and its mapping, beside a plain write."""
+    size = array.nbytes
+    segment = create(size)
+    segment.write([(0, memoryview(array).cast("B"))])
+
+    def write() -> None:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(memoryview(array))
+
+    yield "floor", f"spill of {size // MB} MB", "s", _timed(write)
+    files: list[Segment] = []
+
+    def spilled() -> None:
+        files.append(Segment(spill(segment.descriptor, size, folder), size))
+
+    yield "gridfed", f"spill of {size // MB} MB", "s", _timed(spilled)
+    yield "gridfed", "mapped from disk", "s", _timed(lambda: total(files[0].view()[:8]))
+    files[0].close()
+    segment.close()
 
 
 def _call(executor: Any, *call: Any) -> Callable[[], Any]:
