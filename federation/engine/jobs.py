@@ -16,6 +16,7 @@ from federation.ids import id_time_ms
 from federation.messages.printed import joined, stream_of
 from federation.money import format_money
 from federation.payload import open_result
+from federation.pictures.graph_picture import GraphPicture, stages_of
 from federation.ranges import RangeSet
 from federation.words import Length, clean, read_timeout
 
@@ -178,6 +179,16 @@ class JobHandle:
     def why_waiting(self) -> str:
         """Return why its tasks wait, in one sentence; empty if none waits."""
         return clean(str(self.details().get("waits_for", "")))
+
+    def graph(self) -> GraphPicture:
+        """Return the graph of the job: its stages, and a picture of them.
+
+        A stage is a job; those that read its results, or whose results it reads, are in the graph,
+        and so on. Without any it is the only one. A notebook shows the picture;
+        `job.graph().save("graph.svg")` writes it, or a page where the name ends in .html.
+        """
+        found = self.details()
+        return GraphPicture(tuple(stages_of(found.get("stages") or [_lone_stage(found)])))
 
     def progress(self) -> Progress:
         """Return how many of its tasks run, wait, are done, failed and cancelled, and the total."""
@@ -391,3 +402,17 @@ def explanation(answer: Any) -> "Explanation":
 
 
 __all__ = ["Cost", "GridError", "JobHandle", "Progress"]
+
+
+def _lone_stage(found: dict[str, Any]) -> dict[str, Any]:
+    """Return a job that is in no graph as a stage."""
+    figures = {key: found[key] for key in ("id", "name", "done", "failed")}
+    running = found.get("running", 0)  # an older gateway does not tell
+    waiting = found.get("waiting", 0) + found.get("in_flight", 0) - running
+    return figures | {
+        "depth": 0,
+        "total": found["tasks"] if found["total"] is None else found["total"],
+        "running": running,
+        "waiting": max(0, waiting),
+        "reads": [],
+    }

@@ -406,7 +406,7 @@ class Desk:
         if job is not None and _may_see(asker, job):
             utc_s = self._site.runtime.utc_s()
             view = work_views.live_job(job, utc_s) | {"notes": work_views.notes(job)}
-            return view | self._waits(job, utc_s) | await self._rules_of(name)
+            return view | self._waits(job, utc_s) | self._stages(name) | await self._rules_of(name)
         if job is not None and is_order and asker.is_operator:
             # An admin's token may order about each job, and sees its rows only with audit.
             whose = {"user": job.whose.user, "project": job.whose.project}
@@ -415,7 +415,18 @@ class Desk:
         if refused is not None:
             return refused
         row = await self._ended_job(asker, name, is_live=job is not None)
-        return work_views.stored_job(row) | await self._rules_of(name)
+        return work_views.stored_job(row) | self._stages(name) | await self._rules_of(name)
+
+    def _stages(self, job: str) -> dict[str, Any]:
+        """Return the stages of the graph of a job; empty if it is in none."""
+        stages = self._site.broker.graphs.stages.of(job)
+        for row in stages:
+            live = self._site.broker.jobs.get(row["id"])
+            if live is not None:  # of those at workers, some have not begun
+                running = work_views.running_count(live)
+                row["waiting"] += row["running"] - running
+                row["running"] = running
+        return {"stages": stages} if stages else {}
 
     def _waits(self, job: Job, utc_s: UtcS) -> dict[str, Any]:
         """Say why tasks of a job wait: all reasons, and one sentence; empty if none waits."""

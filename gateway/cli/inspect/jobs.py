@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from federation import Client
+from federation.pictures.graph_picture import GraphPicture, stages_of
 from federation.reasons import Reason
 from federation.words import count, duration_text
 from gateway.base.job_states import CHOICES, MAY_RETURN, REJECTED, spelled
@@ -214,18 +216,28 @@ def _state(row: dict[str, Any]) -> str:
 @reach_options
 @json_option
 @exact_option
+@click.option(
+    "--graph",
+    "picture",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a picture of the job's graph: SVG, or a page if the name ends in .html.",
+)
 @errors_to_exit_codes
-def job(job_id: str, reach: DialOptions, as_json: bool) -> None:
-    """Show one job: state, progress, cost, and why it waits.
+def job(job_id: str, reach: DialOptions, as_json: bool, picture: Path | None) -> None:
+    """Show one job: state, progress, cost, why it waits, and the stages of its graph.
 
     JOB is its id, the beginning of it (at least four characters), or the name of the job.
     The exit code is 3 when the job has ended and some of its tasks have failed.
     """
     found = ask(reach, "job", job=job_id)
+    if picture is not None:
+        _write_picture(found, picture)
     if as_json:
         show.as_json(found)
     else:
         _show_job(found)
+        _show_stages(found)
     if found["state"] in ("failed", "partly failed"):
         raise SystemExit(TASKS_FAILED)
 
@@ -276,6 +288,36 @@ def _show_job(found: dict[str, Any]) -> None:
         show.say(f"{name:>12}  {show.clean(value)}")
     for line in _waits(found):
         show.say(f"{'waiting':>12}  {line}")
+
+
+def _write_picture(found: dict[str, Any], path: Path) -> None:
+    """Write the picture of a job's graph. Raises click.ClickException, also without a graph."""
+    stages = stages_of(found.get("stages", ()))
+    if not stages:
+        raise click.ClickException(
+            f"job {found['id']} is in no graph: no call of it waits for another job's, and none "
+            "waits for it"
+        )
+    try:
+        GraphPicture(tuple(stages)).save(path)
+    except OSError as error:
+        raise click.ClickException(f"can't write {path}: {error.strerror}") from None
+
+
+def _show_stages(found: dict[str, Any]) -> None:
+    """Print the stages of a job's graph, if it is in one."""
+    rows = found.get("stages", ())  # an older gateway does not tell
+    keys = ("total", "done", "failed", "running", "waiting")
+    if rows:
+        show.say("")
+        show.table(
+            ("stage", "function", "job", *keys),
+            [
+                [row["depth"], row["name"], row["id"], *(f"{row[key]:,}" for key in keys)]
+                for row in rows
+            ],
+            "",
+        )
 
 
 def _waits(row: dict[str, Any]) -> list[str]:

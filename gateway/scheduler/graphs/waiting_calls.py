@@ -24,6 +24,7 @@ from federation.words import duration_text, headline, size_text
 from gateway.base.ranked import RankedItems
 from gateway.scheduler.graphs.core import CycleFound, Ready, TaskGraph
 from gateway.scheduler.graphs.edges import call_ranges
+from gateway.scheduler.graphs.stages import StageBook
 from gateway.scheduler.model.effects import Effect, HoldObjects, ReadOutcomes
 from gateway.scheduler.model.events import JobFate, OutcomesRead
 from gateway.scheduler.model.jobs import Job, QueuedBundle
@@ -86,6 +87,7 @@ class WaitingCalls:
 
     Attributes:
         sources: the jobs of which calls may wait for tasks; of others nothing need be told.
+        stages: which jobs read results of which, for people.
         touched: the jobs of which calls have ended here, until `take_touched`.
     """
 
@@ -116,6 +118,7 @@ class WaitingCalls:
         self._made: dict[str, tuple[int, int]] = {}  # by job: results that calls waited for, bytes
         self._held_back: set[str] = set()  # jobs that have been told so
         self._readers: set[str] = set()  # jobs of which calls have waited for inputs
+        self.stages = StageBook(jobs)
         self._unknown: dict[str, UtcS] = {}  # jobs that nobody has opened, since when
         self._late: dict[str, UtcS] = {}  # jobs of which tasks are waited for that did not come
         self.sources: set[str] = set()
@@ -260,6 +263,8 @@ class WaitingCalls:
             job.hold_bytes(size)
             for part in call_ranges(low, rows):
                 self.sources.update(edge.source for edge in part.edges)
+                for edge in part.edges:
+                    self.stages.note(job.id, edge.source, edge.width * (part.stop - part.first))
                 try:
                     ready += self._graph.add(job.id, part)
                 except CycleFound as found:
@@ -553,6 +558,7 @@ class WaitingCalls:
         self._made.pop(job.id, None)
         self._held_back.discard(job.id)
         self._readers.discard(job.id)
+        self.stages.finished(job)
         self._graph.forget(job.id)
         if self._graph.has_consumers(job.id):
             # Results of a detached job that no call awaited when they came are being read.

@@ -10,6 +10,7 @@ from pathlib import Path
 import cloudpickle
 import numpy as np
 import pytest
+from support.command import run
 from support.processes import wait_until
 
 from federation import DependencyFailed, GridError
@@ -389,3 +390,21 @@ def dies_once(value, mark):
         Path(mark).write_text("dead")
         os._exit(1)
     return value + 1
+
+
+def test_a_graph_has_stages_and_a_picture(make_site, tmp_path):
+    site = make_site(2)
+    with site.client() as client:
+        parts = [client.submit(add, at, 1) for at in range(20)]
+        whole = client.submit(total, parts)
+        assert whole.result() == 210
+        job = client.job(whole.job)
+        stages = job.graph().stages
+        assert [(each.name, each.depth, each.text) for each in stages] == [
+            ("add", 0, "20 of 20 done"),
+            ("total", 1, "1 of 1 done"),
+        ]
+        file = tmp_path / "graph.svg"
+        shown = run("job", whole.job, "--gateway", site.address, "--graph", str(file))
+        assert "stage  function" in shown
+        assert "20 of 20 done" in file.read_text()

@@ -1,0 +1,1 @@
+"""Pictures of work for people."""
