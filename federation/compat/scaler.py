@@ -212,7 +212,12 @@ class Client:
         given = positional(fn, args, kwargs)
         function, arguments = self._sealed(fn, given)
         call = self._view(capabilities).submit(function, *arguments)
-        return self._future(call, helper=lambda: fn(*map(value_of, given)))
+
+        def run_here(future: ScalerFuture) -> None:
+            if future.take_back():
+                future.run_here(lambda: fn(*map(value_of, given)))
+
+        return self._future(call, helper=run_here)
 
     def _sealed(
         self, fn: Callable[..., Any], args: Sequence[Any]
@@ -246,7 +251,7 @@ class Client:
         self,
         call: TaskFuture[Any],
         group: Sequence[ScalerFuture] = (),
-        helper: Callable[[], Any] | None = None,
+        helper: Callable[[ScalerFuture], object] | None = None,
     ) -> ScalerFuture:
         made = ScalerFuture(call, self._opened, group, helper if self.is_of_task else None)
         self._futures.add(made)
@@ -318,36 +323,37 @@ class Client:
         if twice:
             raise KeyError(f"duplicate key detected in argument keys: {twice}")
         view = self._view(capabilities)
-        found: dict[str, Any] = {}
-        opened: dict[str, Any] = {}
+        given: dict[str, Any] = {}  # as arguments: calls, references, values
+        calls: dict[str, ScalerFuture] = {}
+        group: list[ScalerFuture] = []
+
+        def run_here(_future: ScalerFuture) -> None:
+            # What needs others first: a call must not lose an input that it waits for.
+            taken = [name for name in reversed(calls) if calls[name].take_back()]
+            for name in reversed(taken):
+                calls[name].run_here(functools.partial(run_node, name))
+
+        def run_node(name: str) -> Any:
+            function, *names = graph[name]
+            inputs = [calls[each].result() if each in calls else graph[each] for each in names]
+            return function(*map(value_of, inputs))
+
         for name in ordered(graph, keys):
             node = graph[name]
-            if not is_call(node):
-                found[name], opened[name] = self._data(node), node
-                continue
-            function, arguments = self._sealed(node[0], [found[each] for each in node[1:]])
-            found[name] = view.submit(function, *arguments)
-        group: list[ScalerFuture] = []
-        futures = {key: self._of_graph(found[key], opened.get(key), group) for key in keys}
-        group += futures.values()
-        group += [
-            self._future(each, group)
-            for name, each in found.items()
-            if name not in futures and isinstance(each, TaskFuture)
-        ]
+            if is_call(node):
+                function, arguments = self._sealed(node[0], [given[each] for each in node[1:]])
+                given[name] = view.submit(function, *arguments)
+                calls[name] = self._future(given[name], group, run_here)
+            else:
+                given[name] = self._data(node)
+        group += calls.values()
+        futures = {key: calls[key] if key in calls else known(graph[key]) for key in keys}
         return self._results(futures, "get") if block else futures
 
     def _data(self, node: Any) -> Any:
         if isinstance(node, ObjectReference):
             return node
         return as_argument(node if self._serializer is None else self._packed(node), self.grid.put)
-
-    def _of_graph(self, held: Any, value: Any, group: list[ScalerFuture]) -> ScalerFuture:
-        if isinstance(held, TaskFuture):
-            return self._future(held, group)
-        made = ScalerFuture(None, plain)
-        made.set_result(value)
-        return made
 
     # --- objects, and the end ------------------------------------------------------------------
 
@@ -407,6 +413,13 @@ class Client:
 
     def __repr__(self) -> str:
         return f"<Client: {self.grid!r}>"
+
+
+def known(value: Any) -> ScalerFuture:
+    """Return the future of a value that is there."""
+    made = ScalerFuture(None, plain)
+    made.set_result(value)
+    return made
 
 
 def _grid_of_task(token: str, timeout_s: float) -> GridClient:

@@ -58,7 +58,7 @@ class ScalerFuture(concurrent.futures.Future[Any]):
         call: the call on the grid; None for a value that is known.
         opened: turns its result into the value of this future, and its profile if there is one.
         group: all futures of its graph: cancelling one cancels all.
-        helper: within a task, runs the call in this process if it does not begin elsewhere.
+        helper: within a task, takes calls back that do not begin elsewhere, and runs them here.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ScalerFuture(concurrent.futures.Future[Any]):
         call: TaskFuture[Any] | None,
         opened: "Callable[[Any], tuple[Any, ProfileResult | None]]",
         group: "Sequence[ScalerFuture]" = (),
-        helper: Callable[[], Any] | None = None,
+        helper: "Callable[[ScalerFuture], object] | None" = None,
     ) -> None:
         super().__init__()
         self._call = call
@@ -152,29 +152,37 @@ class ScalerFuture(concurrent.futures.Future[Any]):
         return super().exception(read_timeout(timeout))
 
     def _help(self, timeout_s: float | None) -> None:
-        """Within a task, take a call back that does not begin, and run it here.
+        """Within a task, have a call that does not begin taken back, and run here.
 
         A waiting task keeps its slot. If tasks that wait fill all slots, each of them runs what it
         waits for, so one of them always goes on.
         """
-        call, run, wait_s = self._call, self._helper, HELP_S
-        if call is None or run is None or timeout_s is not None:
+        call, helper, wait_s = self._call, self._helper, HELP_S
+        if call is None or helper is None or timeout_s is not None:
             return
         while not self.done():
             with contextlib.suppress(TimeoutError, concurrent.futures.CancelledError):
                 call.exception(wait_s)
             if self.done() or call.done():
                 return
-            self._is_taken_back = True  # the end of the call is not this future's
-            if call.cancel():
-                self._run_here(run)
-                return
-            self._is_taken_back = False
-            if call.done():
-                self._take(call)
+            helper(self)
             wait_s = min(2 * wait_s, HELP_MAX_S)
 
-    def _run_here(self, run: Callable[[], Any]) -> None:
+    def take_back(self) -> bool:
+        """Take the call back from the grid, to be run here; False if it has begun or ended."""
+        call = self._call
+        if call is None or self.done():
+            return False
+        self._is_taken_back = True  # the end of the call is not this future's
+        if call.cancel():
+            return True
+        self._is_taken_back = False
+        if call.done():
+            self._take(call)
+        return False
+
+    def run_here(self, run: Callable[[], Any]) -> None:
+        """Run the call, which was taken back, in this process."""
         try:
             self.set_result(run())
         except Exception as error:  # noqa: BLE001 - the user's function

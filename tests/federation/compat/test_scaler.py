@@ -70,6 +70,13 @@ def failing_child(client, n):
         return [type(each.exception()).__name__ for each in children]
 
 
+def inner_graph(_x):
+    with Client() as own:
+        graph = {"a": 1, "b": (inc, "a"), "c": (inc, "b"), "d": (add, "b", "c"), "e": (boom, "d")}
+        found = own.get(graph, ["d", "e", "a"], block=False)
+        return found["d"].result(), type(found["e"].exception()).__name__, found["a"].result()
+
+
 class Reversing(Serializer):
     """Pickles backwards: a default unpickler can't read them."""
 
@@ -258,6 +265,7 @@ def test_calls_within_calls_end_with_two_slots(grid):
     assert grid.submit(fibonacci, grid, 6).result(LIMIT_S) == 8
     found = grid.submit(failing_child, grid, 3).result(LIMIT_S)
     assert found == ["LookupError"] * 4
+    assert grid.map(inner_graph, range(4)) == [(5, "LookupError", 1)] * 4
 
 
 def test_futures_can_be_awaited(grid, tmp_path):
