@@ -24,9 +24,9 @@ from federation.sessions.session import Session
 from gateway.contracts.buying import purchases
 from gateway.contracts.buying.deliveries import Deliveries
 from gateway.contracts.buying.purchases import Purchases
-from gateway.contracts.exchange import Exchange
 from gateway.contracts.model.dealing import Consequences
 from gateway.contracts.model.purchase import Purchase
+from gateway.contracts.planning.deciding import PlacementDecider
 from gateway.contracts.selling.sales import Sales
 from gateway.contracts.slices.lending import Lending
 from gateway.ledger.accounting.postings import (
@@ -210,17 +210,17 @@ def open_door() -> Iterator[None]:
 @contextmanager
 def endless_deadline() -> Iterator[None]:
     """Keep queued jobs going after their deadline."""
-    decide = Exchange.decide
+    decide = PlacementDecider.decide
 
     def timeless(spec: JobSpec) -> JobSpec:
         return replace(spec, wishes=replace(spec.wishes, deadline_s=None))
 
-    def unhurried(self: Exchange, spec: JobSpec, *rest: Any, **more: Any) -> Any:
+    def unhurried(self: PlacementDecider, spec: JobSpec, *rest: Any, **more: Any) -> Any:
         return decide(self, timeless(spec), *rest, **more)
 
     with (
         patch.object(Broker, "_keep_deadlines", lambda *_: None),
-        patch.object(Exchange, "decide", unhurried),
+        patch.object(PlacementDecider, "decide", unhurried),
     ):
         yield
 

@@ -440,7 +440,7 @@ class Desk:
         if job.places is not None and job_limits.is_left_out(reasons):
             exchange = self._site.exchange
             exchange.refresh(utc_s, without=job, is_question=True)
-            decision = exchange.decide_for(job, job.waiting, utc_s)
+            decision = exchange.deciding.decide_for(job, job.waiting, utc_s)
             sentence = job_limits.why_no_place(decision) or sentence
         return {"why_waiting": reasons, "waits_for": sentence}
 

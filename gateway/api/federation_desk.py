@@ -150,7 +150,7 @@ def _dry_run(
     site.exchange.refresh(utc_s, whose=spec.whose, is_question=True)
     spending = site.broker.spending
     spec = spending.denominated(spec)
-    decision = site.exchange.decide(spec, tasks, utc_s, task_s)
+    decision = site.exchange.deciding.decide(spec, tasks, utc_s, task_s)
     own, broker = site.config.name, site.broker
     found = with_drains(decision, broker, own, utc_s).to_plain()
     yield
@@ -161,7 +161,7 @@ def _dry_run(
     found |= limits_of(spec, decision, site.exchange)
     given_s = spec.task_s if task_s is None else float(task_s)
     yield
-    unmet = site.exchange.unmet("", replace(spec, task_s=given_s), tasks, utc_s)
+    unmet = site.exchange.deciding.unmet("", replace(spec, task_s=given_s), tasks, utc_s)
     found["refused_by_limits"] = unmet.text if unmet is not None else ""
     found["begins_late"] = given_s is None and is_too_late(spec, decision)
     refusal = spending.refusal(spec)

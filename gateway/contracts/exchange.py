@@ -28,20 +28,17 @@ from gateway.contracts.buying.purchases import Purchases
 from gateway.contracts.buying.site_backoff import TooDear
 from gateway.contracts.model.dealing import Consequences, Permits
 from gateway.contracts.model.sale import Sale
-from gateway.contracts.planning.deferring import DEFERRABLE_LOOKS, look_in_s, to_come, why_at_once
+from gateway.contracts.planning.deciding import PlacementDecider
+from gateway.contracts.planning.deferring import DEFERRABLE_LOOKS, look_in_s, to_come
 from gateway.contracts.planning.eligibility import SiteEligibility
 from gateway.contracts.planning.limits import (
     LimitWatch,
-    are_bound,
     awaits_judgement,
-    committed_nanos,
     is_too_late,
-    said_s,
 )
 from gateway.contracts.planning.moving import Moving, left_out
 from gateway.contracts.planning.placement_plan import PlacementPlan
-from gateway.contracts.planning.planning_rate import JUDGED_PLANS, PlanningRateLimit, PlanningTurns
-from gateway.contracts.planning.unpaid import payable
+from gateway.contracts.planning.planning_rate import PlanningRateLimit, PlanningTurns
 from gateway.contracts.selling.advertising import (
     EMPTY,
     Aside,
@@ -60,18 +57,12 @@ from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Effect, Expel, PeerSide, SendToClient, SendToWorker
 from gateway.scheduler.model.job_grants import GrantSigner
 from gateway.scheduler.model.jobs import Job
-from gateway.scheduler.model.terms import JobSpec
-from gateway.scheduler.quotas.spending import Short
 from policies.access.entitlements import Work
 from policies.parties import ANOTHER_SITE, NOBODY_KNOWN, Owner, PartyKind
-from policies.placement.asks import CHEAPEST, Demand, Preferences, Wishes
-from policies.placement.brokering import BackoffEnd, place
-from policies.placement.deadlines import DeadlineCheck, check_deadline
+from policies.placement.asks import CHEAPEST, Preferences, Wishes
 from policies.placement.decisions import Decision
 from policies.placement.deferral import Deferral
 from policies.placement.market import Market
-from policies.placement.offers import Unmet, falls_short, judge, why_hopeless, why_too_late
-from policies.placement.ranking import tie_break
 
 NO_WISHES: Final = Wishes()
 # The queued jobs that one call checks for being due: in `act`, besides the newly queued ones, and
@@ -132,15 +123,20 @@ class Exchange:
             *(site, broker, preferences, permits, facts, self.market),
             self.purchases.site_backoff.was_refused,
         )
+        self._places = PlacementPlan(
+            site, broker, preferences, self.market, self.purchases, self.reach
+        )
+        self._looks = PlanningRateLimit(rules.plan_s)
+        self.deciding = PlacementDecider(
+            *(site, broker, preferences, rules, self.market, self.purchases, self.reach),
+            *(self._places, self._looks, self.refresh),
+        )
         sales: dict[tuple[str, str], Sale] = {}  # sold slots are not offered again
         self.offering = Offering(
-            site, broker, rules, permits, signer, sales, self.decide, self.reach.suits
+            site, broker, rules, permits, signer, sales, self.deciding.decide, self.reach.suits
         )
         self.sales = Sales(
             *(site, broker, rules, self.offering, sales, self._outcome, handles), has_function
-        )
-        self._places = PlacementPlan(
-            site, broker, preferences, self.market, self.purchases, self.reach
         )
         self.lending = Lending(broker.budget_accounts, self._outcome)
         self.borrowing = Borrowing(broker.budget_accounts, boot, self._outcome)
@@ -148,14 +144,13 @@ class Exchange:
             each.receiver: each
             for each in (self.sales, self.purchases, self.lending, self.borrowing)
         }
-        self.limits = LimitWatch(self._judge_planned, self._outcome)
+        self.limits = LimitWatch(self.deciding.judge_planned, self._outcome)
         self._version = 0
         self._kept_stock: Stock | None = None  # for questions
         self.pulls_objects = False  # whether objects of other sites' calls are fetched to here
         self._sellers = 0  # how often we learnt of another seller, or of another pool of one
         self._planned: dict[str, Planned] = {}
         self._moving = Moving(broker.jobs, broker.durations.of)
-        self._looks = PlanningRateLimit(rules.plan_s)
         self._turns = PlanningTurns()
         self._round: Iterator[Job] = iter(())  # queued jobs yet to be checked in this round
         self._due: dict[str, Job] = {}  # jobs that `tick` has found to be due
@@ -373,7 +368,7 @@ class Exchange:
         due.sort(key=lambda job: self._planned.get(job.id, NEVER_YET))
         at_once = [job for job in due if job.id in served]
         due = [*at_once, *self._turns.order(job for job in due if job.id not in served)]
-        self._begin_looks(mono_s)
+        self.deciding.begin_looks(mono_s)
         self._looks.begin_turn()
         stock = self._stock(utc_s)  # once, for all of them
         deferrable_plans = 1 + DEFERRABLE_LOOKS // max(1, len(self.market.candidates))
@@ -390,11 +385,6 @@ class Exchange:
                 self._planned[job.id] = Planned(mono_s + again_s, self._is_known(job))
             elif job.places is None and self._has_choice(job):
                 self._outcome.happened(events.PlacesChosen(job.id, {}))  # until its turn comes
-
-    def _begin_looks(self, mono_s: MonoS) -> None:
-        pools = self._broker.occupancy.pools.values()
-        spans = sum(len(each.rules.spans) for each in pools)
-        self._looks.begin(mono_s, len(self.market.candidates), spans)
 
     def _some_waiting(self, at_most: int) -> Iterable[Job]:
         """Some of the queued jobs: all, or else `at_most`, and others the next time."""
@@ -453,14 +443,14 @@ class Exchange:
         if lacking and self.purchases.give_back_idle(short=lacking):
             short = self._broker.spending.short(job.spec)  # idle contracts held the money
         short.note()
-        decision = self.decide_for(job, to_come(job), utc_s, short)
+        decision = self.deciding.decide_for(job, to_come(job), utc_s, short)
         is_new = not (job.ended or job.in_flight or job.outran_s)
         is_guess = is_new and job.spec.task_s is None
         if is_guess and (
             self._places.is_too_dear(job, decision) or is_too_late(job.spec, decision)
         ):
             # It seems so by the duration of other jobs' tasks: its own first round will show.
-            decision = self.decide_for(job, job.waiting, utc_s, short, is_measured=False)
+            decision = self.deciding.decide_for(job, job.waiting, utc_s, short, is_measured=False)
         self.limits.planned(job, decision, mono_s)
         is_asking = self.purchases.enquiries.is_asking(job.id)
         wanted = self._places.to_ask(job, decision) if short.may_leave and not is_asking else []
@@ -482,7 +472,7 @@ class Exchange:
         away = (each.job for each in self.purchases.purchases.values() if each.is_live)
         for job in self._moving.due(away, mono_s):
             self.refresh(utc_s, job, job.whose)
-            decision = self.decide_for(job, job.waiting + job.in_flight, utc_s)
+            decision = self.deciding.decide_for(job, job.waiting + job.in_flight, utc_s)
             if decision.plan is None or decision.ask.objective != CHEAPEST:
                 continue
             pools = left_out(job, (self._places.name(lane.key) for lane, _ in decision.plan.shares))
@@ -509,190 +499,6 @@ class Exchange:
                 kept = self._kept_stock = self._stock(utc_s)
             stock = kept._replace(utc_s=utc_s)
         self.market.learn(self.show(utc_s, without, stock, whose=whose), utc_s)
-
-    def decide_for(
-        self,
-        job: Job,
-        tasks: int,
-        utc_s: UtcS,
-        short: Short | None = None,
-        *,
-        is_measured: bool = True,
-    ) -> Decision:
-        """Decide where `tasks` tasks of a job would go now.
-
-        Args:
-            job: the job of the tasks.
-            tasks: their number.
-            utc_s: now.
-            short: the budgets that have no room for one; None: to be determined here.
-            is_measured: False: treat their duration as unknown.
-        """
-        task_s = None
-        if is_measured:
-            task_s = said_s(job, self._broker.durations.of(job.spec.function), utc_s)
-        ask = self._ask(job.spec, tasks, task_s, is_measured=is_measured)
-        if ask.budget_nanos is not None:
-            # Tasks in flight are paid already, unless the question is about them.
-            spent = committed_nanos(job, ask.task_s) if job.waiting else job.limited_nanos
-            ask = replace(ask, budget_nanos=max(0, ask.budget_nanos - spent))
-        if job.unfit:  # contracts among them are named like other sites' pools
-            ask = replace(ask, terms=replace(ask.terms, barred=ask.terms.barred | job.unfit))
-        at_once = why_at_once(job, is_crowded=self._broker.is_crowded)
-        ask = replace(ask, deferrable=ask.deferrable and not at_once)
-        is_unfit = bool(job.unfit) and not self._broker.roster.has_fit(job, here=True)
-        spared = self._spared(job.spec, utc_s, short, is_unfit=is_unfit)
-        market = self.market.without(job.id, self._places.idle(job))
-        # With its own tie-break: among near-equals the job stays with its choice.
-        decision = place(ask, market, self.preferences, utc_s, tie_break(job.id), spared)
-        rest = BackoffEnd(utc_s + max(1.0, self.rules.plan_s), "is dearer than a budget allows")
-
-        def without(pools: list[str]) -> Decision:
-            rests = {**spared, **dict.fromkeys(pools, rest)}
-            return place(ask, market, self.preferences, utc_s, tie_break(job.id), rests)
-
-        bought = self.purchases.places(job.id)
-        decision = payable(job, decision, market.candidates, bought, without)
-        if at_once and job.spec.wishes.deferrable:
-            decision = replace(decision, deferral=Deferral(at_once))
-        return decision
-
-    def decide(
-        self, spec: JobSpec, tasks: int, utc_s: UtcS, task_s: float | None = None
-    ) -> Decision:
-        """Decide where tasks of this kind would go now, and why.
-
-        Args:
-            spec: the kind of work.
-            tasks: their number.
-            utc_s: now.
-            task_s: a stated duration, which overrides the measured one.
-        """
-        ask, spared = self._ask(spec, tasks, task_s), self._spared(spec, utc_s)
-        return place(ask, self.market, self.preferences, utc_s, tie_break(""), spared)
-
-    def _ask(
-        self, spec: JobSpec, tasks: int, task_s: float | None, *, is_measured: bool = True
-    ) -> Demand:
-        """The request for `tasks` tasks of a job, with all of its money."""
-        durations, at = self._broker.durations, {}
-        if task_s is None and is_measured:
-            task_s = durations.of(spec.function)
-            at = durations.by_site(spec.function)
-        return Demand(
-            terms=self.reach.terms(spec),
-            objective=spec.wishes.objective or self.preferences.objective,
-            tasks=max(1, tasks),
-            task_s=task_s,
-            task_s_at={site or self.site: seconds for site, seconds in at.items()},
-            deadline_s=spec.wishes.deadline_s,
-            when_closed=spec.wishes.when_closed,
-            budget_nanos=spec.max_cost_nanos,
-            price_class=spec.price_class,
-            # Another site's job is deferred there, if at all.
-            deferrable=spec.wishes.deferrable and not spec.path,
-        )
-
-    def _spared(
-        self, spec: JobSpec, utc_s: UtcS, short: Short | None = None, *, is_unfit: bool = False
-    ) -> Mapping[str, BackoffEnd]:
-        """Sites and pools in back-off; ours too while a budget has no room for a task here.
-
-        At another site a contract bounds the cost of tasks, and may be cheaper. Our site is also
-        excluded where none of our workers could make the environment of a job (`is_unfit`).
-        """
-        site_backoff = self.purchases.site_backoff.rests(spec)
-        budget = (short or self._broker.spending.short(spec)).budget
-        reason = Reason.SITE_RESTING
-        if is_unfit:
-            why = "environment build failed on its workers"
-        elif budget:
-            why, reason = f"{budget} has no room for a task now", Reason.BUDGET_EXHAUSTED
-        else:
-            return site_backoff
-        until_s = utc_s + max(1.0, self.rules.plan_s)
-        return {**site_backoff, self.site: BackoffEnd(until_s, why, reason=reason)}
-
-    # --- limits of jobs ------------------------------------------------------------------------
-
-    def _judge(self, spec: JobSpec, ask: Demand, utc_s: UtcS, chance: str) -> Unmet | None:
-        spared = self._spared(spec, utc_s)
-        return judge(ask, self.market, self.preferences, utc_s, tie_break(chance), spared)
-
-    def _judge_planned(self, job: Job, decision: Decision) -> Unmet | None:
-        self._looks.planned(JUDGED_PLANS)
-        return self._judge(job.spec, decision.ask, decision.made_at_s, job.id)
-
-    def unmet(self, job: str, spec: JobSpec, tasks: int, utc_s: UtcS) -> Unmet | None:
-        """Why a new job is refused for its limits: with alternative offers, or as hopeless.
-
-        If very many arrive at once, the last ones are judged only when planned.
-        """
-        has_limit = spec.max_cost_nanos is not None or spec.wishes.deadline_s is not None
-        if spec.path or not (are_bound(spec) or (has_limit and spec.task_s is not None)):
-            return None
-        self._begin_looks(self._broker.monotonic_s)
-        ask = self._ask(spec, tasks, spec.task_s)
-        if ask.task_s is None or self._looks.judgements <= 0:
-            return None
-        arrived = self._broker.jobs.get(job)  # its arrived tasks are not a load ahead of it
-        self.refresh(utc_s, arrived, spec.whose)
-        unmet = self._judge(spec, ask, utc_s, job) if are_bound(spec) else None
-        if unmet is None or not unmet.offers:
-            unmet = self._hopeless(spec, ask, utc_s)
-        self._looks.judged(len(self._broker.jobs), is_refused=unmet is not None)
-        return unmet
-
-    def _hopeless(self, spec: JobSpec, ask: Demand, utc_s: UtcS) -> Unmet | None:
-        """Why no task of a job can be paid for, or end in time, by its client's stated duration.
-
-        Unknown as long as a site that it may go to has not shown its pools. A measured duration
-        does not refuse: the calls that were measured may have been longer.
-        """
-        if spec.task_s is None or self.reach.is_unheard(spec, ask.terms):
-            return None
-        one = replace(ask, tasks=1, deferrable=False)
-        decision = place(one, self.market, self.preferences, utc_s, tie_break(""), {})
-        if why := why_hopeless(decision):
-            return Unmet(ask, ask.tasks, Reason.COST_LIMIT, (), why)
-        if why := why_too_late(decision):
-            judged = self._judge(spec, ask, utc_s, "")
-            offers = judged.offers if judged is not None else ()
-            return Unmet(ask, ask.tasks, Reason.DEADLINE, offers, why)
-        return None
-
-    def explain_unmet(self, spec: JobSpec, decision: Decision, chance: str) -> Unmet | None:
-        """Return why a plan can't meet its job's limits; None if it can."""
-        if spec.path or not falls_short(decision):
-            return None
-        return self._judge(spec, decision.ask, decision.made_at_s, chance)
-
-    def explain_deadline(
-        self,
-        spec: JobSpec,
-        decision: Decision,
-        chance: str,
-        unmet: Unmet | None,
-        busy_until_s: UtcS | None = None,
-    ) -> DeadlineCheck | None:
-        """Return the expected end of a plan against its job's deadline; None without one.
-
-        Args:
-            spec: the job.
-            decision: the plan of its tasks that wait.
-            chance: its id, for the draw among near-equals.
-            unmet: as from `explain_unmet`.
-            busy_until_s: when its running tasks are expected to end, UTC.
-        """
-        return check_deadline(
-            decision,
-            self.market,
-            self.preferences,
-            tie_break(chance),
-            self._spared(spec, decision.made_at_s),
-            unmet.offers if unmet is not None else (),
-            busy_until_s,
-        )
 
 
 def _pools(advert: SiteAdvert) -> set[str]:

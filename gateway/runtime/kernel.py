@@ -126,7 +126,7 @@ class _Queries(PeerQueries):
         return self._kernel.exchange.reach.why_nowhere(spec)
 
     def unmet(self, job: str, spec: JobSpec, tasks: int, utc_s: UtcS) -> Unmet | None:
-        return self._kernel.exchange.unmet(job, spec, tasks, utc_s)
+        return self._kernel.exchange.deciding.unmet(job, spec, tasks, utc_s)
 
     def currencies(self) -> Set[str]:
         return self._kernel.exchange.reach.currencies()

@@ -163,7 +163,9 @@ def explain_job(
         approved: the sites that are approved here; None for a single site.
     """
     left = max(1, job.waiting or job.in_flight or (job.total or 0) - len(job.ended))
-    decision = with_drains(exchange.decide_for(job, left, utc_s), broker, exchange.site, utc_s)
+    decision = with_drains(
+        exchange.deciding.decide_for(job, left, utc_s), broker, exchange.site, utc_s
+    )
     found = decision.to_plain()
     yield
     note_waits(found, broker, exchange.site, without=job)

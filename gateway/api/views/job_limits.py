@@ -23,9 +23,11 @@ def limits_of(
     chance: str = "",
     busy_until_s: UtcS | None = None,
 ) -> dict[str, Any]:
-    """Return `unmet` and `deadline` of a plan; see Exchange.explain_deadline."""
-    unmet = exchange.explain_unmet(spec, decision, chance)
-    return _plain(unmet, exchange.explain_deadline(spec, decision, chance, unmet, busy_until_s))
+    """Return `unmet` and `deadline` of a plan; see PlacementDecider.explain_deadline."""
+    unmet = exchange.deciding.explain_unmet(spec, decision, chance)
+    return _plain(
+        unmet, exchange.deciding.explain_deadline(spec, decision, chance, unmet, busy_until_s)
+    )
 
 
 def limits_of_job(job: Job, decision: Decision, exchange: Exchange, utc_s: UtcS) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class Offering:
         permits: the sites and rules that we sell by.
         signer: checks grants.
         sales: the contracts sold, by buyer and name; only read.
-        decide: places a job as our own: Exchange.decide.
+        decide: places a job as our own: PlacementDecider.decide.
         suits: whether one of our pools is at a location where the job's user lets it run.
     """
 

@@ -106,7 +106,7 @@ def test_it_is_explained_why_work_does_not_leave(town):
     london = town.sites["london"]
     entitle(london, rule("ours", pools="local"))
     london.exchange.refresh(UTC_S + town.now_s)
-    decision = london.exchange.decide(spec(), 10, UTC_S + town.now_s)
+    decision = london.exchange.deciding.decide(spec(), 10, UTC_S + town.now_s)
     texts = {candidate.key[0]: refusal.text for candidate, refusal in decision.refused}
     assert texts == {
         "paris": "belongs to another site, and the user is not entitled to use other sites"

@@ -74,11 +74,11 @@ def test_a_cheap_site_that_is_slow_at_a_function_is_dearer_for_it(town):
     london = town.sites["london"]
     asked = spec()
     london.exchange.refresh(UTC_S)
-    assert london.exchange.decide(asked, 100, UTC_S).plan.shares[0][0].key[0] == "paris"
+    assert london.exchange.deciding.decide(asked, 100, UTC_S).plan.shares[0][0].key[0] == "paris"
     for _ in range(5):
         london.broker.durations.learn(asked.function, 100, 100 * 10_000_000)
         london.broker.durations.learn(asked.function, 100, 100 * 3_000_000_000, "paris")
-    shares = london.exchange.decide(asked, 100, UTC_S).plan.shares
+    shares = london.exchange.deciding.decide(asked, 100, UTC_S).plan.shares
     assert [lane.key[0] for lane, _ in shares] == ["london"], "a hundredth of the price, 300 times"
 
 
@@ -90,13 +90,13 @@ def test_of_many_jobs_only_so_many_are_planned_at_a_time_and_none_runs_before_it
     )  # ten jobs, when two pools are known
     london = town.sites["london"]
     plans = Counter()
-    decide = london.exchange.decide_for
+    decide = london.exchange.deciding.decide_for
 
     def counted(*asked, **more):
         plans[town.now_s] += 1
         return decide(*asked, **more)
 
-    monkeypatch.setattr(london.exchange, "decide_for", counted)
+    monkeypatch.setattr(london.exchange.deciding, "decide_for", counted)
     abroad = Wishes(forbidden_sites=frozenset({"london"}))
     for number in range(50):
         london.submit(1, f"job {number}", wishes=abroad)
@@ -110,7 +110,7 @@ def test_a_turn_plans_a_part_of_many_jobs_however_late_it_is(town, monkeypatch):
     monkeypatch.setattr(f"{module}.TURN_LOOKS", 5 * 18)  # five plans, when two pools are known
     london = town.sites["london"]
     decided, of_turn = Counter(), []
-    decide, plan = london.exchange.decide_for, london.exchange.plan
+    decide, plan = london.exchange.deciding.decide_for, london.exchange.plan
 
     def counted(*asked, **more):
         decided[len(of_turn)] += 1
@@ -120,7 +120,7 @@ def test_a_turn_plans_a_part_of_many_jobs_however_late_it_is(town, monkeypatch):
         of_turn.append(times)
         plan(*times)
 
-    monkeypatch.setattr(london.exchange, "decide_for", counted)
+    monkeypatch.setattr(london.exchange.deciding, "decide_for", counted)
     monkeypatch.setattr(london.exchange, "plan", turned)
     abroad = Wishes(forbidden_sites=frozenset({"london"}))
     for number in range(50):
@@ -228,7 +228,7 @@ def test_what_a_job_would_find_at_home_depends_on_whose_it_is(town):
     for project, goes in (("risk", True), ("desk", False)):
         asked = spec(project=project, wishes=Wishes(allowed_sites=at_home))
         london.exchange.refresh(UTC_S, whose=asked.whose)
-        assert (london.exchange.decide(asked, 1, UTC_S).plan is not None) is goes
+        assert (london.exchange.deciding.decide(asked, 1, UTC_S).plan is not None) is goes
 
 
 def test_a_contract_is_stored_before_it_is_committed(town):

@@ -228,7 +228,7 @@ def test_work_goes_to_no_site_whose_results_are_not_accepted(town):
     london.submit(1000)
     town.run(lambda: len(london.answers()) == 1000)
     assert not said(town, deals.AskQuote)
-    decision = london.exchange.decide(spec(), 1000, UTC_S)
+    decision = london.exchange.deciding.decide(spec(), 1000, UTC_S)
     assert {refused.reason for _, refused in decision.refused} == {Reason.RESULTS_NOT_TRUSTED}
 
 

@@ -501,7 +501,7 @@ def test_who_takes_an_offer_is_done_in_time_and_for_no_more(
     town.show()
     limits = bound(rounds * TASK_S + 10.0, cents * 10**7, task_s=TASK_S, tasks=tasks)
     london.exchange.refresh(UTC_S)
-    plan = london.exchange.decide(spec(**limits), tasks, UTC_S, TASK_S).plan
+    plan = london.exchange.deciding.decide(spec(**limits), tasks, UTC_S, TASK_S).plan
     refused = opened(london, **limits)
     assert (plan is None or plan.short > 0) or refused is None
     if refused is not None:

@@ -77,7 +77,7 @@ def test_a_plan_without_a_place_says_why_in_place_of_naming_itself(town):
     [job] = london.broker.jobs.values()
     reasons = work_views.why_waiting(london.broker, job, UTC_S + town.now_s)
     assert job_limits.is_left_out(reasons)
-    decision = london.exchange.decide_for(job, job.waiting, UTC_S + town.now_s)
+    decision = london.exchange.deciding.decide_for(job, job.waiting, UTC_S + town.now_s)
     assert "would end its first task" in job_limits.why_no_place(decision)
     [here] = [each for each in explained(town, london)["places"] if "/" not in each["pool"]]
     assert here["why_not"].startswith("the plan leaves its pool out: it would end its first task")

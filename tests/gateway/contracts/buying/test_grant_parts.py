@@ -36,7 +36,7 @@ def planned(tasks=8, task_s=None):
     asked = spec(wishes=replace(ABROAD, objective=FASTEST))
     if task_s is not None:
         london.broker.durations.learn(asked.function, 100, round(100 * task_s * 1e9))
-    decision = london.exchange.decide(asked, tasks, UTC_S)
+    decision = london.exchange.deciding.decide(asked, tasks, UTC_S)
     assert {lane.key for lane, _ in decision.plan.shares} == {PARIS, TOKYO}
     return decision
 

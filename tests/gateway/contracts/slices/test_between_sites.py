@@ -313,7 +313,7 @@ def test_an_explanation_names_the_budget_that_keeps_a_job_from_our_own_pool():
     budget_account(london).held_nanos += 10**11
     london.submit(5, timeout_s=TASK_S)
     [job] = london.broker.jobs.values()
-    decision = london.exchange.decide_for(job, job.waiting, UTC_S + town.now_s)
+    decision = london.exchange.deciding.decide_for(job, job.waiting, UTC_S + town.now_s)
     refusal = decision.verdict(("london", "local"))
     assert refusal.reason is Reason.BUDGET_EXHAUSTED
     assert refusal.text == "the budget 'b' (project:risk) has no room for a task now"

@@ -46,5 +46,5 @@ def test_calls_that_raise_at_once_promise_nothing():
             london.do(events.Reported(1, order.assignment, order.first, *used))
     assert not london.broker.jobs
     london.exchange.refresh(UTC_S + town.now_s)
-    decision = london.exchange.decide(spec(), 100, UTC_S + town.now_s)
+    decision = london.exchange.deciding.decide(spec(), 100, UTC_S + town.now_s)
     assert decision.ask.task_s is None
