@@ -68,3 +68,12 @@ def test_a_call_for_a_claim_without_work_ends_and_counts_as_no_failure():
     assert made.look({}, (), 1_000.0) == []
     assert made.levels == {}
     assert made.may_call(CLAIM, 1_000.0)
+
+
+def test_a_call_after_the_first_tasks_have_stopped_has_its_own_time():
+    made, gone = called()
+    gone.clear()
+    assert made.look({}, {CLAIM}, 1_000.0) == []
+    more = [True]
+    made.called(CLAIM, 3, 1, lambda: bool(more))
+    assert made.look({}, {CLAIM}, 1_000.0 + 2 * USE_S) == []

@@ -77,6 +77,12 @@ def test_slots_that_are_idle_while_more_are_in_use_than_there_are_need_any_task_
     }
 
 
+def test_free_slots_of_the_pool_are_counted_once():
+    """Two workers have room, and the pool has one slot that no claim uses."""
+    rooms = {1: WorkerRoom(1), 2: WorkerRoom(1)}
+    assert stopped([wanting(2)], rooms, [task("a", 1, tasks=5)], free=1) == {"a": 1}
+
+
 def test_no_claim_gives_more_than_it_has_beyond_its_guarantee():
     held = [task("most", 1, claim=8, tasks=5), task("less", 2, claim=9, tasks=5)]
     found = choose([wanting(9)], {1: WorkerRoom(0), 2: WorkerRoom(0)}, held, {8: 2, 9: 1}, 0)
