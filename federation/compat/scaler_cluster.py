@@ -25,7 +25,7 @@ class SchedulerClusterCombo:
     Needs gridfed[gateway]. Its books are in a temporary folder, and go with it.
 
     Args:
-        n_workers: the number of slots, one at least.
+        n_workers: the number of slots; with none, calls wait for `gridfed worker`.
         address: the address to listen at; by default a Unix socket of this user alone.
         per_worker_capabilities: tags of the slots.
         protected: whether `Client.shutdown` is refused.
@@ -46,9 +46,10 @@ class SchedulerClusterCombo:
         self.is_protected = protected
         self._folder = Path(tempfile.mkdtemp(prefix="gridfed-combo-"))
         self._address = str(address) if address else f"ipc://{self._folder / 'gateway.sock'}"
-        command = [sys.executable, "-m", "gateway", "up", "--slots", str(n_workers)]
+        verb = ["up", "--slots", str(n_workers)] if n_workers else ["gateway"]
+        command = [sys.executable, "-m", "gateway", *verb]
         command += ["--listen", self._address, "--state", str(self._folder / "state"), "--json"]
-        if per_worker_capabilities:
+        if per_worker_capabilities and n_workers:
             tags = (f"{name}={n}" if n > 0 else name for name, n in per_worker_capabilities.items())
             command += ["--tags", ",".join(tags)]
         self._log = self._folder / "log"

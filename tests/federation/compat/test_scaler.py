@@ -305,7 +305,16 @@ def test_a_cluster_that_is_not_protected_is_ended_by_its_client():
 
 def test_a_cluster_that_can_not_start_says_why():
     with pytest.raises(RuntimeError, match="ended before it was ready"):
-        SchedulerClusterCombo(n_workers=0)
+        SchedulerClusterCombo(n_workers=-1)
+
+
+def test_a_cluster_without_slots_takes_calls_that_wait():
+    cluster = SchedulerClusterCombo(n_workers=0, per_worker_capabilities={"gpu": 1})
+    with Client(cluster.get_address()) as client:
+        future = client.submit(inc, 1)
+        assert future.running()
+        assert future.cancel()
+    cluster.shutdown()
 
 
 def test_names_are_those_of_scaler():
