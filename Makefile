@@ -1,4 +1,5 @@
 # make demo      run the main job on a federation of three sites, one of which is killed
+# make demo-data  a graph over market data that may not leave the EU, on four sites, one killed
 # make demo-grids  one job over a real Slurm, rented "instances" and a local pool
 # make test      the fast suite: pure tests, then those with real processes
 # make thorough  what the fast suite leaves out for its length: more kills, larger crowds
@@ -20,7 +21,7 @@ PY := .venv/bin/python
 # Containers often forbid it: then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-grids test thorough explore check stress swarm mutants chaos fuzz year growth bench format clean
+.PHONY: demo demo-data demo-grids test thorough explore check stress swarm mutants chaos fuzz year growth bench format clean
 
 .venv/ready: pyproject.toml requirements-dev.txt federation/gridfed/__init__.py
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
@@ -34,6 +35,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 demo: .venv/ready
 	$(PY) examples/federated_risk.py
+
+demo-data: .venv/ready
+	$(PY) examples/data_risk.py
 
 demo-grids: .venv/ready
 	$(PY) examples/three_grids.py

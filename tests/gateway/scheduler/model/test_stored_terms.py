@@ -12,7 +12,7 @@ from policies.placement.asks import Objective, WhenClosed, Wishes
 # Of the row itself, or of jobs that another site sent, which are not stored.
 ELSEWHERE = {"name", "user", "project", "detached", "price", "path", "given", "hops_left", "pool"}
 ELSEWHERE |= {"slots_sold"}
-ELSEWHERE |= {"results"}  # of attached jobs, which their clients open again
+ELSEWHERE |= {"results", "far_results"}  # of attached jobs, which their clients open again
 ELSEWHERE |= {"has_inputs"}  # the stored calls themselves tell
 ELSEWHERE |= {"is_probe"}  # a pool test is over with the session that ran it
 
