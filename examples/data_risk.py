@@ -59,7 +59,7 @@ PLANS = (
 
 
 @dataclass(frozen=True)
-class Market:
+class MarketData:
     """The market data.
 
     Attributes:
@@ -73,7 +73,7 @@ class Market:
     rates: Numbers
 
 
-def make_market() -> Market:
+def make_market() -> MarketData:
     """Make the moves of all names: betas to the two indices' real moves, and noise."""
     scenarios, _ = read_scenarios()
     indices = np.array([each.move for each in scenarios])
@@ -81,19 +81,19 @@ def make_market() -> Market:
     betas = chance.uniform(0.2, 0.9, (2, NAMES))
     noise = chance.normal(0.0, 0.01, (len(indices), NAMES))
     rates = 0.02 + 0.005 * np.sqrt(EXPIRIES)
-    return Market(indices @ betas + noise, chance.uniform(20.0, 400.0, NAMES), rates)
+    return MarketData(indices @ betas + noise, chance.uniform(20.0, 400.0, NAMES), rates)
 
 
 # --- the tasks: each is a plain function ---------------------------------------------------------
 
 
-def discount_curve(market: Market) -> Numbers:
+def discount_curve(market: MarketData) -> Numbers:
     """Return the discount factor of each expiry."""
     factors: Numbers = np.exp(-market.rates * EXPIRIES)
     return factors
 
 
-def fit_surface(market: Market, curve: Numbers, names: range) -> Numbers:
+def fit_surface(market: MarketData, curve: Numbers, names: range) -> Numbers:
     """Return the volatilities of a desk's names, names by expiries.
 
     The volatility of a year is that of the history; a term structure pulls short ones up.
@@ -104,7 +104,9 @@ def fit_surface(market: Market, curve: Numbers, names: range) -> Numbers:
     return surface
 
 
-def revalue(market: Market, curve: Numbers, surface: Numbers, names: range, days: range) -> Numbers:
+def revalue(
+    market: MarketData, curve: Numbers, surface: Numbers, names: range, days: range
+) -> Numbers:
     """Return a desk's profit or loss on each of these days, by full revaluation of its book."""
     chance = np.random.default_rng(SEED + names.start)
     shape = len(names), OPTIONS
@@ -190,14 +192,14 @@ def build(submit: Submit, market: Any, days: int) -> tuple[Any, list[Any]]:
     return submit(at_risk, desks), blocks
 
 
-def plain(market: Market, days: int) -> tuple[float, list[float]]:
+def plain(market: MarketData, days: int) -> tuple[float, list[float]]:
     """Run all of it in this process."""
     found: tuple[float, list[float]] = build(lambda task, *given: task(*given), market, days)[0]
     return found
 
 
 def run_on(
-    sites: Sequence[LocalSite], market: Market, days: int, *, kills: bool
+    sites: Sequence[LocalSite], market: MarketData, days: int, *, kills: bool
 ) -> tuple[float, list[float]]:
     """Run the graph through the first site's gateway; the second is killed half way if asked."""
     near, victim = sites[0], sites[1]

@@ -47,7 +47,7 @@ class SchedulerClusterCombo:
         self._folder = Path(tempfile.mkdtemp(prefix="gridfed-combo-"))
         self._address = str(address) if address else f"ipc://{self._folder / 'gateway.sock'}"
         verb = ["up", "--slots", str(n_workers)] if n_workers else ["gateway"]
-        command = [sys.executable, "-m", "gateway", *verb]
+        command = [sys.executable, "-P", "-m", "gateway", *verb]
         command += ["--listen", self._address, "--state", str(self._folder / "state"), "--json"]
         if per_worker_capabilities and n_workers:
             tags = (f"{name}={n}" if n > 0 else name for name, n in per_worker_capabilities.items())

@@ -11,8 +11,10 @@ from gateway.api.context import BadQuestion
 from gateway.api.object_desk import VERBS
 from gateway.config.limits import ObjectRoom
 from gateway.config.site import SiteConfig
+from gateway.objects.billing import HeldSoFar
 from gateway.objects.catalogue import ObjectCatalogue, ObjectKey
 from gateway.trust.rights import Asker
+from policies.costs.holding import HoldPrice
 
 DIGEST = make_manifest([memoryview(b"curves")]).digest
 
@@ -40,6 +42,7 @@ def site():
             catalogue.why_not(held, user) or (not catalogue.take(held.key, session, user)) * "gone"
         ),
         settled=settled,
+        holdings=SimpleNamespace(so_far=lambda *_: HeldSoFar(7, 3), price=HoldPrice(1, "EUR")),
         take_again=lambda session, user, scope, digests: [
             each for each in digests if not catalogue.take(ObjectKey(scope, each), session, user)
         ],
@@ -96,6 +99,7 @@ async def test_objects_are_listed_for_those_that_put_or_hold_them_alone_or_as_su
     assert len(await listed(site, Asker(2, "bob"), {})) == 1
     assert await listed(site, Asker(2, "bob"), {"by": "user"}) == [
         {"user": "bob", "objects": 1, "bytes": 6, "named": 1}
+        | {"held_byte_s": 7, "cost_nanos": 3, "currency": "EUR"}
     ]
     [row] = await listed(site, Asker(1, "ann"), {"by": "project"})
     assert (row["project"], row["bytes"]) == ("rates", 6)

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.pure.examples import example
@@ -47,6 +48,7 @@ def alone():
     alone.router._say = lambda line: None
     alone.books.hear = take
     alone.router.hear = alone.router.gossip.hear = take
+    alone.router.transfers = SimpleNamespace(hear=take, fetch_results=take)
     server = alone.router._server
     server.hear_reserve = server.hear_reserved = take
     for part in alone.london.exchange._parts.values():
