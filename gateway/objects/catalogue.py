@@ -12,17 +12,20 @@ answer to one project would tell what another has.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from federation.clocks import UtcS
 from federation.objects.manifests import digest_text
 from federation.objects.room import no_room
+from federation.ranges import Range, RangeSet
 from gateway.config.limits import ObjectRoom
+from gateway.objects.job_uses import JobUses
 
 OBJECTS_MAX: Final = 100_000  # of a site
 LOST_MAX: Final = 1_000  # that are remembered
+LOOKS_MAX: Final = 1_000  # at calls that may have ended, in one turn
 USER_OBJECTS_MAX: Final = OBJECTS_MAX * 3 // 4  # that one user holds: the rest is for others
 
 
@@ -32,6 +35,18 @@ class ObjectKey:
 
     scope: str
     digest: bytes
+
+
+class JobProgress(Protocol):
+    """What the catalogue needs to know of an unfinished job."""
+
+    @property
+    def ended(self) -> RangeSet:
+        """Its calls that have ended."""
+
+    @property
+    def blocked(self) -> int:
+        """The number of its calls that wait for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +152,7 @@ class ObjectCatalogue:
         self._by_session: dict[int, set[ObjectKey]] = {}
         self._user_of: dict[int | str, str] = {}  # of sessions and jobs that hold something
         self._by_job: dict[str, set[ObjectKey]] = {}
+        self._uses: dict[str, JobUses[ObjectKey]] = {}  # by job
         self._names: dict[tuple[str, str, str], ObjectKey] = {}  # by project, user and name
         self._waiting: set[ObjectKey] = set()
         self.bytes = 0
@@ -312,16 +328,43 @@ class ObjectCatalogue:
         self._by_session.setdefault(session, set()).add(key)
         return True
 
-    def hold(self, job: str, user: str, scope: str, digests: Iterable[bytes]) -> None:
-        """Let an unfinished job of a user hold the objects that its calls refer to."""
+    def hold(
+        self,
+        job: str,
+        user: str,
+        scope: str,
+        digests: Iterable[bytes],
+        calls: Range | None = None,
+        *,
+        waited: bool = False,
+    ) -> None:
+        """Let an unfinished job of a user hold the objects that its calls refer to.
+
+        Args:
+            job, user: the job, and its user.
+            scope, digests: the objects.
+            calls: until these have ended; None: until the job ends, or,
+            waited: while calls of it wait for others.
+        """
+        keys = []
         for digest in digests:
             held = self.find(scope, digest)
             if held is not None:
+                keys.append(held.key)
                 self._user_of[job] = user
                 if job not in held.jobs:
                     self._gain(held, user)
                 held.jobs.add(job)
                 self._by_job.setdefault(job, set()).add(held.key)
+        if not keys:
+            return
+        uses = self._uses.setdefault(job, JobUses())
+        if calls is not None:
+            uses.hold(keys, calls)
+        elif waited:
+            uses.hold_waited(keys)
+        else:
+            uses.hold_whole(keys)
 
     # --- ends of holders: each returns the objects that nothing holds any more
     # ---------------------
@@ -348,6 +391,28 @@ class ObjectCatalogue:
             self._lose(self._held[key], user)
         return self._gone(keys)
 
+    def calls_ended(self, jobs: Mapping[str, JobProgress]) -> list[ObjectKey]:
+        """Let go of what jobs held for calls that have ended: of some, at most LOOKS_MAX."""
+        touched: list[ObjectKey] = []
+        left = LOOKS_MAX
+        for job in list(self._uses):
+            progress = jobs.get(job)
+            if left <= 0 or progress is None:  # `sweep` lets go of all that an ended one held
+                continue
+            uses = self._uses.pop(job)
+            self._uses[job] = uses  # the last one the next time
+            keys, looks = uses.release(progress.ended, waits=progress.blocked > 0, looks_max=left)
+            left -= looks
+            for key in keys:
+                held = self._held.get(key)
+                if held is not None and job in held.jobs:
+                    held.jobs.discard(job)
+                    self._lose(held, self._user_of[job])
+                    if job not in held.results:
+                        self._by_job[job].discard(key)
+                    touched.append(key)
+        return self._gone(touched)
+
     def sweep(self, jobs: Set[str], utc_s: UtcS) -> list[ObjectKey]:
         """Let go of what was held by old names, by jobs that are not among the unfinished, and for
         clients that did not come back in time."""
@@ -363,6 +428,7 @@ class ObjectCatalogue:
                 touched.append(key)
         for job in [each for each in self._by_job if each not in jobs]:
             user = self._user_of.pop(job)
+            self._uses.pop(job, None)
             for key in self._by_job.pop(job):
                 held = self._held[key]
                 if job in held.jobs:
@@ -389,6 +455,7 @@ class ObjectCatalogue:
         self._held.clear()
         self._by_session.clear()
         self._by_job.clear()
+        self._uses.clear()
         self._names.clear()
         self._waiting.clear()
         self._by_owner.clear()

@@ -12,9 +12,9 @@ import math
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import trio
 
@@ -32,11 +32,13 @@ from federation.messages.objects import (
     SettleObject,
 )
 from federation.objects.manifests import is_digest
+from federation.ranges import Range
 from federation.wishes import NAME_CHARS_MAX
 from federation.words import clean, duration_text, size_text
 from gateway.config.limits import ObjectRoom
 from gateway.objects.catalogue import (
     HeldObject,
+    JobProgress,
     ObjectCatalogue,
     ObjectKey,
 )
@@ -61,6 +63,16 @@ SAVE_AGAIN_S: Final = 10.0
 def host_bytes() -> int:
     """Return the memory of this host."""
     return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+
+
+class _EarlyHold(NamedTuple):
+    """Objects that a job is to hold: see ObjectCatalogue.hold."""
+
+    job: str
+    scope: str
+    digests: tuple[bytes, ...]
+    calls: Range | None
+    waited: bool
 
 
 class ObjectKeeper:
@@ -110,7 +122,7 @@ class ObjectKeeper:
         self._wanted = trio.Event()
         self._ready = trio.Event()
         self._settled = trio.Event()  # the host of the last run is ours, or gone
-        self._early: list[tuple[str, str, tuple[bytes, ...]]] = []  # holds of jobs before that
+        self._early: list[_EarlyHold] = []  # of jobs, before that
         self._orders = trio.open_memory_channel[Any](math.inf)
 
     @property
@@ -354,8 +366,8 @@ class ObjectKeeper:
             if len(self.catalogue):
                 self._say(f"{len(self.catalogue):,} objects of the last run are still held")
             early, self._early = self._early, []
-            for job, scope, digests in early:
-                self._hold(job, scope, digests)
+            for hold in early:
+                self._hold(hold)
 
     def _user_of(self, message: SealedObject) -> str:
         """Return the user that an object is kept for; empty for a job that is over."""
@@ -400,18 +412,35 @@ class ObjectKeeper:
     # --- for the gateway
     # ---------------------------------------------------------------------------
 
-    def hold(self, job: str, scope: str, digests: Iterable[bytes]) -> None:
-        """Let a job hold the objects that calls of it refer to."""
+    def hold(
+        self,
+        job: str,
+        scope: str,
+        digests: Iterable[bytes],
+        calls: Range | None = None,
+        *,
+        waited: bool = False,
+    ) -> None:
+        """Let a job hold the objects that calls of it refer to: see ObjectCatalogue.hold."""
+        hold = _EarlyHold(job, scope, tuple(digests), calls, waited)
         if self._settled.is_set():
-            self._hold(job, scope, digests)
+            self._hold(hold)
         else:
-            self._early.append((job, scope, tuple(digests)))
+            self._early.append(hold)
 
-    def _hold(self, job: str, scope: str, digests: Iterable[bytes]) -> None:
-        owner = self._owner_of(job)
+    def _hold(self, hold: "_EarlyHold") -> None:
+        owner = self._owner_of(hold.job)
         if owner is not None:
-            self.catalogue.hold(job, owner[0], scope, digests)
+            self.catalogue.hold(
+                *(hold.job, owner[0], hold.scope, hold.digests, hold.calls), waited=hold.waited
+            )
             self.holdings.account()
+
+    def calls_ended(self, jobs: Mapping[str, JobProgress]) -> None:
+        """Let go of what unfinished jobs held for calls that have ended."""
+        gone = self.catalogue.calls_ended(jobs)
+        if gone or self.catalogue.changes:
+            self._drop(gone)
 
     def take_again(
         self, session: int, user: str, scope: str, digests: Iterable[bytes]

@@ -75,7 +75,7 @@ class OutboxUses:
         on_order: writes an operator's order into the log.
         keep_output: keeps output of tasks: (job, (task, stream, text) of each piece); must not
             wait. None where no output is kept.
-        hold_objects: lets a job hold objects of a project, by their digests.
+        hold_objects: lets a job hold objects.
         take_objects: hands results over to a client.
         read_outcomes: reads outcomes in the books; called once all earlier writes are queued.
     """
@@ -89,9 +89,7 @@ class OutboxUses:
     take_objects: Callable[[TakeObjects], None] = lambda _effect: None
     pull_objects: Callable[[PullObjects], None] = lambda _effect: None
     read_outcomes: Callable[[ReadOutcomes], None] = lambda _effect: None
-    hold_objects: Callable[[str, str, Sequence[bytes]], None] = lambda _job, _project, _objects: (
-        None
-    )
+    hold_objects: Callable[[HoldObjects], None] = lambda _effect: None
 
 
 class EffectOutbox:
@@ -163,7 +161,7 @@ class EffectOutbox:
                 case Remark():
                     self._uses.remark(effect.text)
                 case HoldObjects():
-                    self._uses.hold_objects(effect.job, effect.project, effect.digests)
+                    self._uses.hold_objects(effect)
                 case TakeObjects():
                     self._uses.take_objects(effect)
                 case PullObjects():

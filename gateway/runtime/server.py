@@ -9,7 +9,7 @@ acknowledgements or other peers. If work remains, `on_unfinished` is called: the
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
@@ -63,6 +63,7 @@ from gateway.scheduler.model import events
 from gateway.scheduler.model.budget_accounts import BudgetAccounts
 from gateway.scheduler.model.effects import (
     Effect,
+    HoldObjects,
     LogOrder,
     PullObjects,
     ReadOutcomes,
@@ -355,6 +356,8 @@ class GatewayServer:
             self._inbox.add_news(ended)
         self._take_turn(happened)
         self._watch_readers(happened)
+        if self.objects is not None:
+            self.objects.calls_ended(self.broker.jobs)
         if self._ticks % SLOW_TICKS == 0:
             is_behind = any(each in self.broker.workers for each in self._held)
             happened.append(events.Ticked(is_behind))
@@ -699,9 +702,12 @@ class GatewayServer:
         self.outbox.hand_function(message.digest, waiting)
         return events.FunctionArrived(message.digest)
 
-    def _hold_objects(self, job: str, project: str, digests: Sequence[bytes]) -> None:
+    def _hold_objects(self, effect: HoldObjects) -> None:
         if self.objects is not None:
-            self.objects.hold(job, project, digests)
+            self.objects.hold(
+                *(effect.job, effect.project, effect.digests, effect.calls),
+                waited=effect.calls is None,
+            )
 
     def _take_objects(self, effect: TakeObjects) -> None:
         if self.objects is not None:

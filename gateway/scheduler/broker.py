@@ -560,7 +560,8 @@ class Broker:
         first, stop = event.first, event.first + len(event.arguments)
         if event.objects:
             job.need_objects()
-            self._effects.append(HoldObjects(job.id, job.spec.scope, event.objects))
+            hold = HoldObjects(job.id, job.spec.scope, event.objects, (first, stop))
+            self._effects.append(hold)
         if job.missed:
             job.reopen(first, stop)
         client = self.clients.get(event.client)

@@ -453,8 +453,11 @@ class WaitingCalls:
     def _release_run(self, ready: Sequence[Ready]) -> None:
         job, first = self._jobs[ready[0].job], ready[0].task
         calls = self._leave(job, [(first, first + len(ready))])
-        if any(left_in(each.values) for each in ready):
+        digests = tuple(dict.fromkeys(one for each in ready for one in left_in(each.values)))
+        if digests:
             job.need_objects()
+            calls_here = first, first + len(ready)
+            self._effects.append(HoldObjects(job.id, job.spec.scope, digests, calls_here))
         runs: list[tuple[int, list[bytes]]] = []
         returned = self._returned.get(job.id, {})
         room = self._bytes_max(job) - job.account.held_bytes

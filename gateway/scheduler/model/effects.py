@@ -99,11 +99,15 @@ class TakeObjects:
 
 @dataclass(frozen=True, slots=True)
 class HoldObjects:
-    """Let a job hold the objects of its project that its calls refer to."""
+    """Let a job hold the objects of its project that its calls refer to.
+
+    Until these calls have ended; None: while calls of it wait for others.
+    """
 
     job: str
     project: str
     digests: tuple[bytes, ...]
+    calls: Range | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,6 +186,27 @@ time.sleep(1000)
 """
 
 
+def test_a_client_that_calls_one_function_again_and_again_holds_no_object_of_earlier_calls(
+    make_site,
+):
+    """Its job stays open all the time."""
+    site = make_site(1, config='[objects]\nmemory = "64 MB"')
+    with site.client() as client:
+        for number in range(12):
+            ref = client.put(np.full(SIZE, float(number)))
+            assert client.submit(summed, ref).result() == number * SIZE
+            del ref
+            made = client.submit(array_of, number)
+            assert client.submit(summed, made).result() == number * SIZE
+            del made
+            wait_until(lambda: not client.ask("objects"))
+        assert len(client.ask("jobs")) <= 4
+
+
+def array_of(number):
+    return np.full(SIZE, float(number))
+
+
 def test_kill_9_of_a_client_leaves_nothing_behind(make_site):
     site = make_site(1)
     command = [sys.executable, "-c", CLIENT, site.address]

@@ -21,7 +21,7 @@ def test_a_job_with_references_waits_for_a_worker_that_has_the_objects():
     world.do(events.JobOpened(CLIENT, "j", spec(project="risk")))
     effects = world.do(events.TasksArrived(CLIENT, "j", 0, [b"0"], (DIGEST,)))
     assert [each for each in effects if isinstance(each, HoldObjects)] == [
-        HoldObjects("j", "risk", (DIGEST,))
+        HoldObjects("j", "risk", (DIGEST,), (0, 1))
     ]
     assert orders(effects) == []
     (order,) = orders(world.join(7, tags={OBJECTS_TAG: True}))

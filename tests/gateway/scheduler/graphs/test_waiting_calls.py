@@ -288,8 +288,9 @@ def test_an_object_is_held_for_what_waits_before_its_client_has_it():
     value = left_value(DIGEST, 10)
     effects = world.do(events.Reported(WORKER, order.assignment, 0, [value], left=True))
     held = [each for each in effects if isinstance(each, (HoldObjects, TakeObjects))]
-    assert [type(each) for each in held] == [HoldObjects, TakeObjects]
-    assert held[0] == HoldObjects("b", "risk", (DIGEST,))
+    assert [type(each) for each in held] == [HoldObjects, HoldObjects, TakeObjects]
+    assert held[0] == HoldObjects("b", "risk", (DIGEST,))  # while the call waits
+    assert held[1] == HoldObjects("b", "risk", (DIGEST,), (0, 1))  # until it has ended
     (begun,) = orders(effects)
     assert begun.objects == "risk"
     head = read_head(begun.arguments[0])
