@@ -161,7 +161,10 @@ def _dry_run(
     found |= limits_of(spec, decision, site.exchange)
     given_s = spec.task_s if task_s is None else float(task_s)
     yield
-    unmet = site.exchange.deciding.unmet("", replace(spec, task_s=given_s), tasks, utc_s)
+    # Meanwhile the market may have been shown for another owner's work.
+    site.exchange.refresh(_utc_s(site), whose=spec.whose, is_question=True)
+    stated = replace(spec, task_s=given_s)
+    unmet = site.exchange.deciding.explain_refusal(stated, tasks, utc_s)
     found["refused_by_limits"] = unmet.text if unmet is not None else ""
     found["begins_late"] = given_s is None and is_too_late(spec, decision)
     refusal = spending.refusal(spec)

@@ -200,8 +200,7 @@ class PlacementDecider:
 
         If very many arrive at once, the last ones are judged only when planned.
         """
-        has_limit = spec.max_cost_nanos is not None or spec.wishes.deadline_s is not None
-        if spec.path or not (are_bound(spec) or (has_limit and spec.task_s is not None)):
+        if not _may_be_refused(spec):
             return None
         self.begin_looks(self._broker.monotonic_s)
         ask = self._demand(spec, tasks, spec.task_s)
@@ -209,10 +208,25 @@ class PlacementDecider:
             return None
         arrived = self._broker.jobs.get(job)  # its arrived tasks are not a load ahead of it
         self._refresh(utc_s, arrived, spec.whose)
-        unmet = self._judge(spec, ask, utc_s, job) if are_bound(spec) else None
+        unmet = self._judge_new(spec, ask, utc_s, job)
+        self._looks.judged(len(self._broker.jobs), is_refused=unmet is not None)
+        return unmet
+
+    def explain_refusal(self, spec: JobSpec, tasks: int, utc_s: UtcS) -> Unmet | None:
+        """Return why a job of this kind would be refused for its limits; None if it would not.
+
+        For questions. The market is taken as it was last shown for the owner of the work, and
+        nothing is counted: the judgements of a round are for jobs that begin.
+        """
+        if not _may_be_refused(spec):
+            return None
+        ask = self._demand(spec, tasks, spec.task_s)
+        return None if ask.task_s is None else self._judge_new(spec, ask, utc_s, "")
+
+    def _judge_new(self, spec: JobSpec, ask: Demand, utc_s: UtcS, chance: str) -> Unmet | None:
+        unmet = self._judge(spec, ask, utc_s, chance) if are_bound(spec) else None
         if unmet is None or not unmet.offers:
             unmet = self._hopeless(spec, ask, utc_s)
-        self._looks.judged(len(self._broker.jobs), is_refused=unmet is not None)
         return unmet
 
     def _hopeless(self, spec: JobSpec, ask: Demand, utc_s: UtcS) -> Unmet | None:
@@ -265,3 +279,12 @@ class PlacementDecider:
             unmet.offers if unmet is not None else (),
             busy_until_s,
         )
+
+
+def _may_be_refused(spec: JobSpec) -> bool:
+    """Whether a new job is judged by its limits: all its tasks must meet them, or it says how long.
+
+    Another site's job is judged by that site.
+    """
+    has_limit = spec.max_cost_nanos is not None or spec.wishes.deadline_s is not None
+    return not spec.path and (are_bound(spec) or (has_limit and spec.task_s is not None))

@@ -8,6 +8,7 @@ import trio
 from support.desk import NOON_S, counter_of
 from support.pure.broker import spec
 
+from federation.clocks import MonoS
 from federation.engine.explained import Explanation
 from federation.errors import ProtocolError
 from federation.messages.messages import Ask
@@ -827,6 +828,28 @@ async def test_explain_tells_apart_what_would_be_refused_and_what_may_only_be_la
         assert f"it would be refused: {given['refused_by_limits']}" in said
         assert said.count(why) == 1
         assert "will be missed" not in said
+
+
+async def test_dry_runs_use_no_judgements_of_jobs_and_look_at_the_pools_once(tmp_path, monkeypatch):
+    """By 47 dry runs the judgements of a round were used up: hopeless jobs were taken then."""
+    async with counter_of(tmp_path, pools=WORKERS) as counter:
+        counter.tell(events.WorkerJoined(100, "w", "workers", 1, {}, "3.11"))
+        exchange = counter.site.exchange
+        looked, stock = [], exchange._stock
+
+        def take_stock(*args, **how):
+            looked.append(args)
+            return stock(*args, **how)
+
+        monkeypatch.setattr(exchange, "_stock", take_stock)
+        about = {"wishes": {"deadline_s": NOON_S + 10}, "python": "3.11", "task_s": 600.0}
+        exchange.deciding.begin_looks(MonoS(counter.site.broker.monotonic_s + 10))
+        before = exchange.deciding._looks.judgements
+        for _ in range(3):
+            found = (await counter.ask("explain", **about)).value
+            assert "after the deadline" in found["refused_by_limits"]
+        assert exchange.deciding._looks.judgements == before > 0
+        assert len(looked) == 1
 
 
 async def test_who_orders_what_is_logged_and_refused_attempts_as_well(tmp_path):
