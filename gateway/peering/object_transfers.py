@@ -44,6 +44,7 @@ from gateway.trust.ticket_signer import TicketSigner
 
 ANSWER_S: Final = 10.0  # for an answer; then it is asked again: messages may be lost with a session
 ASKS_MAX: Final = 3
+ROUNDS_MAX: Final = 3  # of fetching what is missing: objects go when their last holder ends
 REASON_CHARS_MAX: Final = 500  # of another site's text
 LOOK_S: Final = 1.0  # how often it is checked whether a job still needs its objects
 OURS_STAY: Final = (
@@ -121,7 +122,11 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         return "" if self._carrier.address else OURS_STAY
 
     def pull(self, order: PullObjects) -> None:
-        """Fetch objects for the calls of a contract; `Sales.objects_came` has the outcome."""
+        """Fetch objects for the calls of a contract; `Sales.objects_came` has the outcome.
+
+        Those that are here are held from now on: another job that holds them may end meanwhile.
+        """
+        self._keeper.hold(order.job, order.scope, order.digests)
         self._orders[0].send_nowait(order)
 
     async def run(self) -> None:
@@ -205,11 +210,39 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
     ) -> str:
         """Fetch the objects that are not here; return why not all are, or an empty text.
 
-        Those that were fetched for this order are added to `new`.
+        Those that were fetched for this order are added to `new`. What has gone meanwhile, as
+        nothing held it, is fetched again.
         """
         await self._keeper.settled()
-        missing = [each for each in order.digests if not self._is_here(order.scope, each)]
         reasons: list[str] = []
+        for _ in range(ROUNDS_MAX):
+            missing = [each for each in order.digests if not self._is_here(order.scope, each)]
+            if reasons or not missing:
+                break
+            await self._bring_missing(order, missing, new, reasons, is_input=is_input)
+            if is_input:
+                self._keeper.hold(order.job, order.scope, order.digests)
+        else:
+            if not reasons and not all(self._is_here(order.scope, at) for at in order.digests):
+                reasons.append("it was lost with the object host")
+        if not reasons:
+            return ""
+        self._say(
+            f"objects for contract {order.contract} of {order.buyer} did not come: {reasons[0]}"
+        )
+        what = "an object of its calls" if is_input else "a result"
+        return f"{what} can't come to {self._site}: {reasons[0]}"
+
+    async def _bring_missing(
+        self,
+        order: PullObjects,
+        missing: list[bytes],
+        new: set[bytes],
+        reasons: list[str],
+        *,
+        is_input: bool,
+    ) -> None:
+        """Fetch objects once; add to `reasons` why one did not come."""
         async with trio.open_nursery() as nursery:
             for at in range(0, len(missing), DIGESTS_MAX):
                 part = missing[at : at + DIGESTS_MAX]
@@ -224,17 +257,6 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
                         continue
                     bring = partial(self._bring, new=new, reasons=reasons, is_input=is_input)
                     nursery.start_soon(bring, order, digest, ticket, found.address)
-        if not reasons and is_input:
-            self._keeper.hold(order.job, order.scope, order.digests)
-            if not all(self._is_here(order.scope, each) for each in order.digests):
-                reasons.append("it was lost with the object host")
-        if not reasons:
-            return ""
-        self._say(
-            f"objects for contract {order.contract} of {order.buyer} did not come: {reasons[0]}"
-        )
-        what = "an object of its calls" if is_input else "a result"
-        return f"{what} can't come to {self._site}: {reasons[0]}"
 
     def _is_here(self, scope: str, digest: bytes) -> bool:
         return self._keeper.catalogue.find(scope, digest) is not None

@@ -1,0 +1,160 @@
+"""Objects that move between sites, without carriers (gateway.peering.object_transfers)."""
+
+from types import SimpleNamespace
+
+import pytest
+import trio
+
+from federation.clocks import UtcS
+from federation.messages.transferring import AskTickets, Tickets
+from federation.signed.transfers import TransferTicket
+from gateway.config.limits import ObjectRoom
+from gateway.objects.bulk.carrier_process import PullOutcome
+from gateway.objects.catalogue import ObjectCatalogue, ObjectKey
+from gateway.peering.object_transfers import ObjectTransfers
+from gateway.scheduler.model.effects import PullObjects
+
+A, B = b"\x02" + b"a" * 32, b"\x02" + b"b" * 32
+USER = "ann@london"
+TICKET_S = 900.0
+
+
+class Keeper:
+    def __init__(self):
+        self.catalogue = ObjectCatalogue(ObjectRoom(1 << 30))
+
+    async def settled(self):
+        await trio.lowlevel.checkpoint()
+
+    def hold(self, job, scope, digests):
+        self.catalogue.hold(job, USER, scope, digests)
+
+    def hold_result(self, job, scope, digest):
+        held = self.catalogue.find(scope, digest)
+        if held is not None:
+            self.catalogue.put_result(held.key, held.size, USER, job, UtcS(0.0))
+
+
+class World:
+    """Paris, which fetches from London; objects come when `go` is set."""
+
+    address = "tls+tcp://paris:1"  # of its carrier
+    federation = "f" * 32  # of its signer
+
+    def __init__(self):
+        self.now_s = 1.0
+        self.keeper, self.go = Keeper(), trio.Event()
+        self.go.set()
+        self.asked, self.sent, self.came, self.later = [], [], [], []
+        self.pulled, self.signed = [], 0
+        self.jobs = {"j": self._job("j"), "other": self._job("other")}
+        sales = SimpleNamespace(
+            sales={("london", "c"): SimpleNamespace(pool="p", job="j", is_live=True)},
+            objects_came=lambda _buyer, _contract, why: self.came.append(why),
+        )
+        purchase = SimpleNamespace(site="london", is_live=True, job="j")
+        purchases = SimpleNamespace(purchases={"c": purchase})
+        wishes = SimpleNamespace(jurisdictions=None)
+        server = SimpleNamespace(
+            config=SimpleNamespace(name="paris", pools=[]),
+            exchange=SimpleNamespace(sales=sales, purchases=purchases),
+            broker=SimpleNamespace(
+                jobs=self.jobs, entitling=SimpleNamespace(wishes_of=lambda _spec: wishes)
+            ),
+            act=lambda _events: None,
+            flush=lambda: None,
+        )
+        self.transfers = ObjectTransfers(
+            *(self, server, self.keeper, self, self, lambda: UtcS(self.now_s)),
+            lambda _fact: None,
+            lambda _line: None,
+        )
+
+    def _job(self, name):
+        spec = SimpleNamespace(user=USER, scope="risk", results="auto", path=())
+        return SimpleNamespace(id=name, spec=spec)
+
+    # as the router
+    def carry(self, site, _side, message):
+        self.sent.append((site, message))
+        if isinstance(message, AskTickets):
+            self.asked.append(len(message.digests))
+            raws = [b"%d " % int(self.now_s + TICKET_S) + each for each in message.digests]
+            answer = Tickets(message.request, "tls+tcp://london:1", raws, [""] * len(raws))
+            self.transfers.hear(site, answer)
+
+    def hear_later(self, site, delivery):
+        self.later.append((site, delivery))
+
+    # as the signer
+    def open_ticket(self, site, raw, _utc_s):
+        until, digest = raw.split(b" ", 1)
+        times = UtcS(0.0), UtcS(float(until))
+        return TransferTicket("ab" * 16, "f", site, "paris", digest, 100, "risk", "", "c", *times)
+
+    def ticket(self, _ticket):
+        self.signed += 1
+        return b"ticket"
+
+    def receipt(self, _receipt):
+        return b"receipt"
+
+    # as the carrier
+    async def keep_keys(self):
+        await trio.lowlevel.checkpoint()
+
+    async def pull(self, scope, digest, size, user, job, sources, *, is_input=True):
+        self.pulled.append(digest)
+        await self.go.wait()
+        [source] = sources
+        if float(source.ticket.split(b" ")[0]) <= self.now_s:
+            return PullOutcome("site london refuses: the ticket has expired")
+        catalogue = self.keeper.catalogue
+        put = catalogue.put_input if is_input else catalogue.put_result
+        put(ObjectKey(scope, digest), size, user, job, UtcS(0.0))
+        return PullOutcome("", (("london", size),))
+
+    def put(self, digest, job):
+        self.keeper.catalogue.put_input(ObjectKey("risk", digest), 100, USER, job, UtcS(0.0))
+
+    def order(self, *digests):
+        self.transfers.pull(PullObjects("london", "c", "j", USER, "risk", digests))
+
+
+async def until(condition):
+    with trio.fail_after(30):
+        while not condition():
+            await trio.lowlevel.checkpoint()
+
+
+@pytest.fixture
+async def world(nursery):
+    found = World()
+    nursery.start_soon(found.transfers.run)
+    return found
+
+
+@pytest.mark.trio
+async def test_objects_that_are_here_are_held_while_others_come(world):
+    world.put(A, "other")
+    world.go = trio.Event()
+    world.order(A, B)
+    world.keeper.catalogue.sweep({"j"}, UtcS(1.0))  # at once: before anything else runs
+    await until(lambda: world.pulled)
+    world.keeper.catalogue.sweep({"j"}, UtcS(1.0))
+    world.go.set()
+    await until(lambda: world.came)
+    assert (world.came, world.pulled) == ([""], [B])
+    assert world.keeper.catalogue.find("risk", A).jobs == {"j"}
+
+
+@pytest.mark.trio
+async def test_what_was_lost_meanwhile_is_fetched_again(world):
+    world.put(A, "j")
+    world.go = trio.Event()
+    world.order(A, B)
+    await until(lambda: world.pulled)
+    world.keeper.catalogue.clear(UtcS(1.0))
+    world.go.set()
+    await until(lambda: world.came)
+    assert (world.came, world.pulled) == ([""], [B, A])
