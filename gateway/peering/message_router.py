@@ -14,6 +14,7 @@ from federation.messages.registry import FromEither, GatewayMessage, Receiver
 from gateway.base.faults import describe_fault
 from gateway.base.handlers import MessageHandler, handles
 from gateway.config.federation import FederationConfig
+from gateway.peering.fetch_order import FetchOrder
 from gateway.peering.gossip_loop import GossipLoop
 from gateway.peering.neighbours import Neighbours
 from gateway.runtime.environment import RuntimeEnvironment
@@ -72,6 +73,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         self._buyers: dict[str, PeerSession] = {}  # our buyers, by site
         self._kept: tuple[str, ...] = ()
         self.transfers: ObjectMover | None = None  # set by the site
+        self._fetched = FetchOrder()
         self._arrived: list[Event] = []  # functions, since the last call of `act`
         server.outbox.attach_carrier(self)
         federation = server.config.federation or FederationConfig()
@@ -259,20 +261,41 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
                 assert_never(to)
 
     def _waits(self, site: str, message: GatewayMessage) -> bool:
-        """Whether a delivery waits for the results that it has left at its seller."""
-        if self.transfers is None or not isinstance(message, Deliver) or not message.left:
+        """Whether a delivery waits for the results that it has left at its seller.
+
+        So does the end of a contract behind such a delivery.
+        """
+        if self.transfers is None:
             return False
-        self.transfers.fetch_results(site, message)
+        if not isinstance(message, Deliver) or not message.left:
+            return self._fetched.waits(site, message)
+        if self._fetched.begin(site, message):
+            self._server.exchange.purchases.fetching(site, message.contract, on=True)
+            self.transfers.fetch_results(site, message)
         return True
 
     def hear_later(self, site: str, delivery: Deliver) -> None:
-        """Handle a delivery that has waited, as if its seller had sent it now."""
+        """Handle a delivery that has waited, as if its seller had sent it now.
+
+        What waited for it comes after it: the end of its contract, and the bill.
+        """
+        self._hear_late(site, delivery)
+        self._server.exchange.purchases.fetching(site, delivery.contract, on=False)
+        self._server.act([])  # the broker counts the delivery before the contract may end
+        due = self._fetched.end(site, delivery)
+        for message in due:
+            self._hear_late(site, message)
+        if due:
+            self._server.act([])
+
+    def _hear_late(self, site: str, message: GatewayMessage) -> None:
         try:
             mono_s, utc_s = self._clock.mono_s(), self._clock.utc_s()
-            self._server.kernel.hear(site, PeerSide.SELLER, delivery, mono_s, utc_s)
+            self._server.kernel.hear(site, PeerSide.SELLER, message, mono_s, utc_s)
         except ProtocolError as error:
             self._peers.links.punish(site, f"protocol error: {error}")
-        self._server.act([])
+        except Exception as error:  # noqa: BLE001 - no other site may end ours
+            self._peers.links.punish(site, self._fault(message, error))
 
     @handles(PutFunction)
     def _put_function(self, _: str, message: PutFunction, sender: int) -> None:

@@ -341,6 +341,12 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
                 self.site_backoff.refuse(*where, utc_s, refused, is_of_terms=False)
             self._void(purchase, refused, mono_s)
 
+    def fetching(self, seller: str, contract: str, *, on: bool) -> None:
+        """Note that results of a delivery are being fetched, or no more: its lease waits for it."""
+        purchase = self.purchases.get(contract)
+        if purchase is not None and purchase.site == seller:
+            purchase.fetching = max(0, purchase.fetching + (1 if on else -1))
+
     @handles(deals.Bill)
     def _billed(self, purchase: Purchase, bill: deals.Bill, _: MonoS, utc_s: UtcS) -> None:
         self.deliveries.billed(purchase, bill, utc_s)
@@ -518,6 +524,8 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         for purchase in list(self.purchases.values()):
             waited_s = mono_s - purchase.asked_at_s
             if purchase.is_live and mono_s >= purchase.until_s:
+                if purchase.fetching and not purchase.is_void:
+                    continue  # its tasks have run: they would run twice
                 # Bills for tasks that seemed in flight were deferred until then: this requests them
                 # again.
                 self._say(purchase, deals.Abandon(purchase.contract))

@@ -77,6 +77,7 @@ class Purchase:
     # Until its seller has reported its tasks after a restart: those delivered before, by epoch.
     delivered: dict[int, RangeSet] = field(default_factory=dict)
     spec: JobSpec | None = None  # of the job; None: from before a restart, of a job that is gone
+    fetching: int = 0  # deliveries whose results are on their way from its seller
     is_blind: bool = False  # no pool was named in the request to its site
     beyond_ns: int = 0  # run time beyond the elapsed time: SLACK_S at most
 

@@ -73,6 +73,8 @@ class Sale:
     coming: int = 0  # how many requests for them are under way: its tasks wait
     ended_as: ContractEnd = "settled"  # as it is booked when it has ended
     ending: tuple[str, str] | None = None  # code and reason: it ends once nothing of it runs
+    # Since when nothing runs under it any more, while its buyer fetches results.
+    quiet_since_s: MonoS | None = None
     is_overrun: bool = False  # its tasks were stopped: its grant pays for no more
     was_told: bool = False  # all holdings, at its buyer's request, in this session
     lapsed_at_s: MonoS = MonoS(0.0)  # when it lapsed, or when this run of the gateway began

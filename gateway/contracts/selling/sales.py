@@ -50,6 +50,7 @@ from gateway.scheduler.model.intake import EPOCH_MAX, TASKS_IN_JOB_MAX
 from gateway.scheduler.model.ports import PortKind
 
 BILL_ROWS_MAX: Final = 10_000
+FETCH_S: Final = 3_600.0  # that an ending contract waits for its buyer to fetch the last results
 QUOTES_MAX: Final = 1_000  # of one buyer that have not been taken up
 LAPSED: Final = "lapsed"
 OBJECTS: Final = "objects"  # why tasks wait: what they refer to is on its way
@@ -547,10 +548,23 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
             self._ask_back(sale, ((run.first, run.stop) for run in job.queue), None, kill=False)
 
     def _end_if_quiet(self, sale: Sale) -> None:
-        """End an ending contract once nothing is out under it, so that no task runs twice."""
+        """End an ending contract once nothing is out under it, so that no task runs twice.
+
+        Its job holds the results that its buyer fetches: it ends when these are settled.
+        """
         if sale.ending is not None and sale.is_live and not sale.out:
+            if self._is_fetched(sale):
+                return
             self._decline(sale.buyer, sale.contract, *sale.ending)
             self._stop(sale, "ended")
+
+    def _is_fetched(self, sale: Sale) -> bool:
+        """Whether a buyer still fetches results from here, and has had no longer than FETCH_S."""
+        if not any(message.left for message in sale.kept.values()):
+            return False
+        if sale.quiet_since_s is None:
+            sale.quiet_since_s = self._mono_s
+        return self._mono_s < sale.quiet_since_s + FETCH_S
 
     def _give_back(self, sale: Sale, answer: Answer) -> None:
         if answer.request not in sale.reclaims:
@@ -595,6 +609,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
                 self._stop(sale, "lapsed")
             elif sale.is_live:
                 self._end_if_over(sale, mono_s, utc_s)
+                self._end_if_quiet(sale)  # its buyer has fetched all, or had the time for it
             # An ending contract goes on until its running tasks have ended: so does its lease.
             if sale.is_live and sale.lease.is_due(sale.asked_at_s, mono_s, self._rules.grace_s):
                 renew.setdefault(sale.buyer, []).append(sale)

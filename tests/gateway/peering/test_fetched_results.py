@@ -1,0 +1,144 @@
+"""Results that a buyer fetches count, whatever its seller says behind their delivery."""
+
+from types import SimpleNamespace
+
+import pytest
+from support.pure.broker import after_its_time
+from support.pure.lone_router import LoneRouter
+
+from federation.messages import deals
+from federation.messages.adverts import OBJECTS_TAG
+from federation.objects.left import left_value
+from federation.reasons import Reason
+from gateway.scheduler.model import events
+from gateway.scheduler.model.effects import PeerSide
+from policies.placement.asks import Wishes
+
+BOOK = b"\x02" + b"b" * 32
+
+
+class Fetching:
+    """London buys of Paris, and its router holds deliveries until their results are fetched."""
+
+    def __init__(self):
+        self.alone = LoneRouter()
+        self.town, self.london = self.alone.town, self.alone.london
+        self.paris = self.town.sites["paris"]
+        self.deliveries = []
+        self.alone.router.transfers = SimpleNamespace(
+            fetch_results=lambda site, message: self.deliveries.append((site, message))
+        )
+        self._hear = self.london.kernel.hear
+        server = self.alone.router._server
+        server.kernel = SimpleNamespace(hear=self._hear)
+        server.act = lambda happened: self.london.do(*happened)
+        self.london.kernel.hear = self._by_router
+        for site in self.town.sites.values():
+            site.exchange.pulls_objects = True
+            site.exchange.reach.objects_stay = lambda: ""
+            site.join(2, **{OBJECTS_TAG: True})
+        self.london.exchange.purchases.enquiries.fetches_results = True
+        self.paris.exchange.offering.leaves_results = lambda: True
+        self.town.now_s += 1.0
+        self.town.show()
+        self.town.deliver()
+
+    def _by_router(self, site, side, message, mono_s, utc_s):
+        is_of_seller = side is PeerSide.SELLER
+        if not (is_of_seller and self.alone.router._waits(site, message)):
+            self._hear(site, side, message, mono_s, utc_s)
+
+    def submit(self):
+        wishes = Wishes(allowed_sites=frozenset({"paris"}))
+        tags = {OBJECTS_TAG: True}
+        self.london.submit(1, wishes=wishes, results="auto", far_results=True, tags=tags)
+        self.town.deliver()
+
+    def report(self):
+        """Paris's worker leaves its result there."""
+        [(worker, order)] = [
+            (worker, order) for worker, found in self.paris.at_work.items() for order in found
+        ]
+        self.paris.at_work.clear()
+        values, used = [left_value(BOOK, 5)], (10**6, 10**6)
+        report = events.Reported(
+            worker, order.assignment, order.first, values, [], [], *used, left=True
+        )
+        self.paris.do(after_its_time(self.paris.broker, report))
+
+    @property
+    def sale(self):
+        [sale] = self.paris.exchange.sales.sales.values()
+        return sale
+
+    def said(self, kind):
+        return [each for _, _, each in self.town.said if isinstance(each, kind)]
+
+    def come(self):
+        self.alone.router.hear_later(*self.deliveries.pop(0))
+        self.town.deliver()
+
+
+@pytest.fixture
+def fetching():
+    found = Fetching()
+    found.submit()
+    return found
+
+
+def test_an_end_behind_a_delivery_waits_for_its_results_and_so_does_the_lease(fetching):
+    """The seller here ends at once, as older ones do."""
+    fetching.report()
+    sales, sale = fetching.paris.exchange.sales, fetching.sale
+    sales._decline("london", sale.contract, Reason.DRAINING, "is draining")
+    sales._stop(sale, "ended")
+    fetching.paris.do()
+    fetching.town.deliver()
+    fetching.town.pass_time(3 * fetching.town.rules.lease_s)
+    assert not fetching.paris.at_work.get(1)
+    fetching.come()
+    fetching.town.pass_time(2.0)
+    assert list(fetching.london.answers()) == [0]
+    assert len(fetching.said(deals.Forward)) == 1
+    [posting] = fetching.paris.postings("sell").values()
+    assert posting[2] == "post"
+    assert fetching.london.exchange.purchases.sellers == set()
+
+
+def test_a_seller_ends_a_contract_when_its_last_results_are_fetched(fetching):
+    fetching.report()
+    sales, sale = fetching.paris.exchange.sales, fetching.sale
+    sales._end_early(sale, Reason.DRAINING, "is draining")
+    fetching.paris.do()
+    fetching.town.pass_time(3.0)
+    assert sale.is_live  # tickets are given
+    assert sale.job in fetching.paris.broker.jobs  # it holds the results
+    fetching.come()
+    fetching.town.pass_time(2.0)
+    assert list(fetching.london.answers()) == [0]
+    declined, *_ = fetching.said(deals.Decline)
+    assert declined.code == Reason.DRAINING
+    assert not fetching.paris.exchange.sales.sales
+
+
+def test_a_seller_does_not_wait_for_ever_for_a_buyer_that_settles_nothing(fetching, monkeypatch):
+    monkeypatch.setattr("gateway.contracts.selling.sales.FETCH_S", 3.0)
+    fetching.report()
+    fetching.paris.exchange.sales._end_early(fetching.sale, Reason.DRAINING, "is draining")
+    fetching.paris.do()
+    fetching.town.pass_time(2.0)
+    assert fetching.sale.is_live
+    fetching.town.pass_time(2.0)
+    assert not fetching.sale.is_live
+
+
+def test_a_delivery_that_is_repeated_is_fetched_once(fetching):
+    fetching.report()
+    fetching.town.deliver()
+    fetching.paris.exchange.sales.buyer_came("london")
+    fetching.paris.do()
+    fetching.town.deliver()
+    assert len(fetching.said(deals.Deliver)) == 2
+    assert len(fetching.deliveries) == 1
+    fetching.come()
+    assert list(fetching.london.answers()) == [0]
