@@ -269,6 +269,8 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
             return False
         if not isinstance(message, Deliver) or not message.left:
             return self._fetched.waits(site, message)
+        if not self._server.exchange.purchases.is_due(site, message):
+            return False  # it is handled at once, and counts for nothing
         if self._fetched.begin(site, message):
             self._server.exchange.purchases.fetching(site, message.contract, on=True)
             self.transfers.fetch_results(site, message)

@@ -14,6 +14,7 @@ from carrier to carrier; this gateway sees digests and numbers.
 import math
 import re
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,8 +31,9 @@ from federation.objects.left import left_in
 from federation.objects.manifests import digest_text
 from federation.signed.declarations import ADDRESS
 from federation.signed.transfers import TransferReceipt, TransferTicket
-from federation.words import clean
+from federation.words import clean, size_text
 from gateway.base.handlers import MessageHandler, handles
+from gateway.contracts.selling.unsettled import size_of
 from gateway.objects.bulk.carrier_process import CarrierProcess, PullOutcome, PullSource
 from gateway.objects.bulk.office import MovedObject, TicketOffice, moved, why_not_fetch
 from gateway.objects.catalogue import ObjectKey
@@ -44,6 +46,8 @@ from gateway.trust.ticket_signer import TicketSigner
 
 ANSWER_S: Final = 10.0  # for an answer; then it is asked again: messages may be lost with a session
 ASKS_MAX: Final = 3
+# Of one seller's deliveries that wait for objects: twice what it lets a buyer leave unsettled.
+WAITING_BYTES_MAX: Final = 512 << 20
 ROUNDS_MAX: Final = 3  # of fetching what is missing: objects go when their last holder ends
 REASON_CHARS_MAX: Final = 500  # of another site's text
 LOOK_S: Final = 1.0  # how often it is checked whether a job still needs its objects
@@ -68,6 +72,7 @@ class _LeftDelivery:
 
     seller: str
     message: Deliver
+    size: int  # in bytes, as it came
 
 
 class _NotBrought(Exception):
@@ -116,6 +121,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         self._answers: dict[int, Tickets] = {}
         self._coming: dict[ObjectKey, trio.Event] = {}
         self._coming_bytes = 0
+        self._waiting_bytes: Counter[str] = Counter()  # of deliveries, by seller
 
     def why_ours_stay(self) -> str:
         """Return why other sites can't fetch objects from here; empty if they can."""
@@ -137,7 +143,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
                 if isinstance(order, PullObjects):
                     nursery.start_soon(self._carry_out, order)
                 else:
-                    nursery.start_soon(self._take_results, order.seller, order.message)
+                    nursery.start_soon(self._take_results, order)
 
     async def _keep_keys(self) -> None:
         while True:
@@ -160,10 +166,20 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         self._server.act([])
 
     def fetch_results(self, seller: str, delivery: Deliver) -> None:
-        """Fetch results that a seller has kept, and pass the delivery on after that."""
-        self._orders[0].send_nowait(_LeftDelivery(seller, delivery))
+        """Fetch results that a seller has kept, and pass the delivery on after that.
 
-    async def _take_results(self, seller: str, message: Deliver) -> None:
+        While deliveries of many bytes wait here already, nothing is fetched: the tasks have failed.
+        """
+        size = size_of(delivery)
+        waiting = self._waiting_bytes[seller]
+        if waiting and waiting + size > WAITING_BYTES_MAX:
+            why = f"{size_text(waiting)} of deliveries of site {seller} wait for objects already"
+            delivery = checked(delivery, None, self._keeper.catalogue, why)
+        self._waiting_bytes[seller] += size
+        self._orders[0].send_nowait(_LeftDelivery(seller, delivery, size))
+
+    async def _take_results(self, order: _LeftDelivery) -> None:
+        seller, message = order.seller, order.message
         purchase = self._server.exchange.purchases.purchases.get(message.contract)
         is_ours = purchase is not None and purchase.site == seller and purchase.is_live
         job = self._server.broker.jobs.get(purchase.job) if purchase and is_ours else None
@@ -174,6 +190,9 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
             except Exception as error:  # noqa: BLE001 - the tasks then have no result, and run again
                 self._say(f"results of contract {message.contract} at {seller}: {error!r}")
         found = checked(message, job, self._keeper.catalogue, why)
+        self._waiting_bytes[seller] -= order.size
+        if not self._waiting_bytes[seller]:
+            del self._waiting_bytes[seller]
         self._router.hear_later(seller, found)
 
     async def _bring_results(self, seller: str, message: Deliver, job: Job) -> str:

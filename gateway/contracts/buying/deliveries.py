@@ -82,7 +82,7 @@ class Deliveries:
             ProtocolError: the delivery breaks the rules.
         """
         first, stop = message.first, message.first + len(message.values)
-        delivery = message.delivery
+        delivery = message.delivery  # `is_due` asks the same
         if not purchase.is_live or purchase.is_void or purchase.tab.has(delivery):
             return ""  # too late, and void once billed, or repeated in a new session
         may_be_known = purchase.tab.has_forgotten and first < stop
@@ -135,6 +135,20 @@ class Deliveries:
             )
         )
         return ""
+
+    def is_due(self, purchase: Purchase, message: deals.Deliver) -> bool:
+        """Whether a delivery would count: its tasks are in flight, and it has not come before.
+
+        Raises:
+            ProtocolError: it costs too much, or is inconsistent.
+        """
+        if not purchase.is_live or purchase.is_void or purchase.tab.has(message.delivery):
+            return False
+        stop = message.first + len(message.values)
+        if not self._is_out(purchase, message.epoch, message.first, stop):
+            return False
+        check_delivery(purchase, message)
+        return True
 
     def _may_be_spent(self, purchase: Purchase, message: deals.Deliver, utc_s: UtcS) -> bool:
         """Whether a seller may have stopped a delivery's tasks for the cost limit of its contract.

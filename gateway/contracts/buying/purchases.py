@@ -341,6 +341,17 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
                 self.site_backoff.refuse(*where, utc_s, refused, is_of_terms=False)
             self._void(purchase, refused, mono_s)
 
+    def is_due(self, seller: str, message: deals.Deliver) -> bool:
+        """Whether results that a delivery has left at its seller are worth fetching.
+
+        Raises:
+            ProtocolError: it breaks the rules.
+        """
+        purchase = self.purchases.get(message.contract)
+        if purchase is None or purchase.site != seller:
+            return False
+        return self.deliveries.is_due(purchase, message)
+
     def fetching(self, seller: str, contract: str, *, on: bool) -> None:
         """Note that results of a delivery are being fetched, or no more: its lease waits for it."""
         purchase = self.purchases.get(contract)

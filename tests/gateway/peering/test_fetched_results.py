@@ -1,11 +1,13 @@
 """Results that a buyer fetches count, whatever its seller says behind their delivery."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from support.pure.broker import after_its_time
 from support.pure.lone_router import LoneRouter
 
+from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.adverts import OBJECTS_TAG
 from federation.objects.left import left_value
@@ -142,3 +144,35 @@ def test_a_delivery_that_is_repeated_is_fetched_once(fetching):
     assert len(fetching.deliveries) == 1
     fetching.come()
     assert list(fetching.london.answers()) == [0]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"contract": "london-1-9"}, {"epoch": 7}, {"first": 5}],
+    ids=lambda each: next(iter(each)),
+)
+def test_nothing_is_fetched_for_a_delivery_that_does_not_count(fetching, changes):
+    fetching.report()
+    fetching.town.deliver()
+    [delivery] = fetching.said(deals.Deliver)
+    other = replace(delivery, **changes)
+    assert not fetching.alone.router._waits("paris", other)
+    assert not fetching.alone.router._waits("rome", delivery)
+    assert len(fetching.deliveries) == 1
+
+
+def test_a_delivery_that_has_counted_is_not_fetched_again(fetching):
+    fetching.report()
+    fetching.town.deliver()
+    fetching.come()
+    [delivery] = fetching.said(deals.Deliver)
+    assert not fetching.alone.router._waits("paris", delivery)
+
+
+def test_a_delivery_that_breaks_the_rules_is_refused_before_anything_is_fetched(fetching):
+    fetching.report()
+    fetching.town.deliver()
+    [delivery] = fetching.said(deals.Deliver)
+    for changes in ({"cost_nanos": 10**15}, {"failures": [[5, "x", "y", b""]]}):
+        with pytest.raises(ProtocolError):
+            fetching.alone.router._waits("paris", replace(delivery, **changes))

@@ -6,7 +6,9 @@ import pytest
 import trio
 
 from federation.clocks import UtcS
+from federation.messages.deals import Deliver
 from federation.messages.transferring import AskTickets, Tickets
+from federation.objects.left import left_value
 from federation.signed.transfers import TransferTicket
 from gateway.config.limits import ObjectRoom
 from gateway.objects.bulk.carrier_process import PullOutcome
@@ -158,3 +160,26 @@ async def test_what_was_lost_meanwhile_is_fetched_again(world):
     world.go.set()
     await until(lambda: world.came)
     assert (world.came, world.pulled) == ([""], [B, A])
+
+
+def delivery(first, *values):
+    return Deliver("c", 1, first, list(values), [], [], 1, 1, 1, 1, 1, [], left=True)
+
+
+@pytest.mark.trio
+async def test_deliveries_that_wait_for_objects_are_bounded_by_bytes(world, monkeypatch):
+    monkeypatch.setattr("gateway.peering.object_transfers.WAITING_BYTES_MAX", 10_000)
+    world.go = trio.Event()
+    for first in range(3):
+        world.transfers.fetch_results("london", delivery(first, left_value(A, 100), bytes(6_000)))
+    await until(lambda: len(world.later) == 2)
+    for _, message in world.later:
+        [[at, kind, text, _]] = message.failures
+        assert (at, kind, message.values) == (0, "object", [b"", bytes(6_000)])
+        assert "of deliveries of site london wait for objects already" in text
+    world.go.set()
+    await until(lambda: len(world.later) == 3)
+    assert world.later[2][1].failures == []
+    world.transfers.fetch_results("london", delivery(9, left_value(B, 100), bytes(6_000)))
+    await until(lambda: len(world.later) == 4)
+    assert world.later[3][1].failures == []
