@@ -32,12 +32,14 @@ from federation.objects.manifests import digest_text
 from federation.signed.declarations import ADDRESS
 from federation.signed.transfers import TransferReceipt, TransferTicket
 from federation.words import clean, size_text
+from gateway.base.faults import describe_fault
 from gateway.base.handlers import MessageHandler, handles
 from gateway.contracts.selling.unsettled import size_of
 from gateway.objects.bulk.carrier_process import CarrierProcess, PullOutcome, PullSource
 from gateway.objects.bulk.office import MovedObject, TicketOffice, moved, why_not_fetch
 from gateway.objects.catalogue import ObjectKey
 from gateway.objects.keeper import ObjectKeeper
+from gateway.peering.ticket_turns import TicketQuestion, TicketTurns
 from gateway.runtime.left_results import checked
 from gateway.runtime.server import GatewayServer
 from gateway.scheduler.model.effects import PeerSide, PullObjects
@@ -50,6 +52,7 @@ ASKS_MAX: Final = 3
 WAITING_BYTES_MAX: Final = 512 << 20
 ROUNDS_MAX: Final = 3  # of fetching what is missing: objects go when their last holder ends
 REASON_CHARS_MAX: Final = 500  # of another site's text
+TURN_S: Final = 0.01  # between two turns of signing: a third of the loop's time at most
 LOOK_S: Final = 1.0  # how often it is checked whether a job still needs its objects
 OURS_STAY: Final = (
     "this site has no bulk port from which other sites fetch objects (bulk_listen in [federation])"
@@ -120,6 +123,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         self._asked: dict[int, tuple[str, trio.Event]] = {}
         self._answers: dict[int, Tickets] = {}
         self._coming: dict[ObjectKey, trio.Event] = {}
+        self._turns, self._is_asked = TicketTurns(), trio.Event()
         self._coming_bytes = 0
         self._waiting_bytes: Counter[str] = Counter()  # of deliveries, by seller
 
@@ -139,6 +143,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         """Carry out orders until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._keep_keys)
+            nursery.start_soon(self._answer_questions)
             async for order in self._orders[1]:
                 if isinstance(order, PullObjects):
                     nursery.start_soon(self._carry_out, order)
@@ -383,13 +388,37 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
     def _asked_for(self, site: str, message: AskTickets) -> None:
         if len(message.digests) > DIGESTS_MAX:
             raise ProtocolError(f"over {DIGESTS_MAX} tickets are asked for at a time")
-        tickets, reasons = [], []
-        for digest in message.digests:
+        if self._turns.add(site, message):
+            self._is_asked.set()
+
+    async def _answer_questions(self) -> None:
+        """Sign tickets in turns, at a pace that leaves the loop to others."""
+        while True:
+            question = self._turns.take()
+            if question is None:
+                self._is_asked = trio.Event()
+                await self._is_asked.wait()
+                continue
+            try:
+                self._answer(question)
+            except Exception as error:  # noqa: BLE001 - other questions are answered
+                self._say(describe_fault(f"a question of {question.site} for tickets", error))
+            await trio.sleep(TURN_S)
+
+    def _answer(self, question: TicketQuestion) -> None:
+        """Answer the next part of a question; send the answer when it is whole."""
+        site, message = question.site, question.message
+        for digest in question.turn:
             found = self._ticket(site, message.contract, digest)
-            tickets.append(found if isinstance(found, bytes) else b"")
-            reasons.append("" if isinstance(found, bytes) else found)
-        answer = Tickets(message.request, self._carrier.address, tickets, reasons)
+            question.tickets.append(found if isinstance(found, bytes) else b"")
+            question.reasons.append("" if isinstance(found, bytes) else found)
+        if not question.is_answered:
+            self._turns.put_back(question)
+            return
+        address = self._carrier.address
+        answer = Tickets(message.request, address, question.tickets, question.reasons)
         self._router.carry(site, PeerSide.SELLER, answer)
+        self._server.flush()
 
     def _ticket(self, site: str, contract: str, digest: bytes) -> bytes | str:
         """Return a sealed ticket for an object under a contract, or why there is none."""

@@ -18,7 +18,7 @@ from gateway.ledger.db.usage.records import UsageRecord
 from gateway.objects.billing import HELD_POOL
 from gateway.objects.catalogue import HeldObject
 
-GIVEN_MAX: Final = 100_000  # tickets that are remembered; the oldest are forgotten first
+GIVEN_MAX: Final = 20_000  # tickets of one site that are remembered; its oldest go first
 MOVED_NAME: Final = "objects moved"
 _NUMBER_DIGITS: Final = 15  # of a ticket's id: 60 bits, for a column of the books
 LATE_S: Final = 86_400.0  # how long after its ticket a receipt may come
@@ -58,7 +58,8 @@ class TicketOffice:
     def __init__(self, site: str, federation: str) -> None:
         self._site = site
         self._federation = federation
-        self._given: OrderedDict[str, TransferTicket] = OrderedDict()
+        self._given: dict[str, TransferTicket] = {}
+        self._of_site: dict[str, OrderedDict[str, TransferTicket]] = {}  # by their receiver
 
     def give(
         self,
@@ -86,12 +87,11 @@ class TicketOffice:
             regions=regions,
         )
         self._given[id_] = ticket
-        while len(self._given) > GIVEN_MAX or self._is_old(next(iter(self._given)), utc_s):
-            self._given.popitem(last=False)
+        given = self._of_site.setdefault(to, OrderedDict())
+        given[id_] = ticket
+        while len(given) > GIVEN_MAX or next(iter(given.values())).expires_s < utc_s - LATE_S:
+            del self._given[given.popitem(last=False)[0]]
         return ticket
-
-    def _is_old(self, ticket: str, utc_s: UtcS) -> bool:
-        return self._given[ticket].expires_s < utc_s - LATE_S
 
     def take(self, receipt: TransferReceipt) -> MovedObject | None:
         """Return what a receipt proves; None: it counted before, or its ticket is forgotten.
@@ -104,7 +104,9 @@ class TicketOffice:
             return None
         if not fits(receipt, ticket):
             raise ProtocolError(f"the receipt does not fit ticket {receipt.ticket}")
-        del self._given[receipt.ticket]
+        del self._given[ticket.id], self._of_site[ticket.to][ticket.id]
+        if not self._of_site[ticket.to]:
+            del self._of_site[ticket.to]
         return moved(ticket, receipt)
 
 

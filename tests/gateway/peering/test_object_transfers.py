@@ -183,3 +183,34 @@ async def test_deliveries_that_wait_for_objects_are_bounded_by_bytes(world, monk
     world.transfers.fetch_results("london", delivery(9, left_value(B, 100), bytes(6_000)))
     await until(lambda: len(world.later) == 4)
     assert world.later[3][1].failures == []
+
+
+def tickets(world, site):
+    return [each for to, each in world.sent if to == site and isinstance(each, Tickets)]
+
+
+@pytest.mark.trio
+async def test_a_long_question_for_tickets_keeps_no_other_site_waiting(world):
+    sales = world.transfers._server.exchange.sales.sales
+    sales["rome", "c"] = sales["london", "c"]
+    world.put(A, "j")
+    for site, number in (("london", 500), ("rome", 2)):
+        world.transfers.hear(site, AskTickets(1, "c", [A] * number))
+    assert world.signed == 0  # none in the turn of the loop that handles messages
+    await until(lambda: tickets(world, "rome"))
+    assert world.signed < 40
+    [answer] = tickets(world, "rome")
+    assert (answer.tickets, answer.reasons) == ([b"ticket"] * 2, [""] * 2)
+    await until(lambda: tickets(world, "london"))
+    [answer] = tickets(world, "london")
+    assert (len(answer.tickets), len(answer.reasons)) == (500, 500)
+
+
+@pytest.mark.trio
+async def test_a_ticket_that_is_refused_has_its_reason_in_its_place(world):
+    world.put(A, "j")
+    world.transfers.hear("london", AskTickets(1, "c", [B, A]))
+    await until(lambda: tickets(world, "london"))
+    [answer] = tickets(world, "london")
+    assert answer.tickets == [b"", b"ticket"]
+    assert "does not hold the object" in answer.reasons[0]

@@ -59,6 +59,18 @@ def test_old_tickets_are_forgotten(office):
     assert office.take(receipt(ticket)) is None
 
 
+def test_many_tickets_of_one_site_let_none_of_another_be_forgotten(office, monkeypatch):
+    monkeypatch.setattr("gateway.objects.bulk.office.GIVEN_MAX", 3)
+    first = give(office)
+    others = [
+        office.give(f"{number:032x}", "rome", HELD, "ada", "c-1", None, UtcS(0.0))
+        for number in range(2, 6)
+    ]
+    assert office.take(receipt(others[0])) is None
+    assert office.take(receipt(others[1])) is not None
+    assert office.take(receipt(first)) is not None
+
+
 def test_a_receiver_checks_the_ticket_against_its_own_place(office):
     ticket = give(office, regions=EU)
     assert why_not_fetch(ticket, "paris", DIGEST, "c-1", "EU") == ""
