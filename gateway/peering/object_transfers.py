@@ -53,6 +53,9 @@ WAITING_BYTES_MAX: Final = 512 << 20
 ROUNDS_MAX: Final = 3  # of fetching what is missing: objects go when their last holder ends
 REASON_CHARS_MAX: Final = 500  # of another site's text
 TURN_S: Final = 0.01  # between two turns of signing: a third of the loop's time at most
+AHEAD: Final = 32  # objects of one order that have a ticket; a carrier fetches a few at a time
+TICKETS_MAX: Final = 20  # for one object: hours in the queue
+EXPIRED: Final = "has expired"  # in the words of the site that refuses the ticket
 LOOK_S: Final = 1.0  # how often it is checked whether a job still needs its objects
 OURS_STAY: Final = (
     "this site has no bulk port from which other sites fetch objects (bulk_listen in [federation])"
@@ -80,6 +83,14 @@ class _LeftDelivery:
 
 class _NotBrought(Exception):
     """An object can't be fetched; the text says why."""
+
+
+class _Expired(Exception):
+    """The ticket for an object has expired before its transfer began; the text says so."""
+
+
+def _why_refused(why: str = "") -> str:
+    return clean(why)[:REASON_CHARS_MAX] or "it is refused"
 
 
 class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
@@ -266,10 +277,18 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         *,
         is_input: bool,
     ) -> None:
-        """Fetch objects once; add to `reasons` why one did not come."""
+        """Fetch objects once; add to `reasons` why one did not come.
+
+        Tickets are valid for minutes: they are asked for as transfers begin, not all at first.
+        """
         async with trio.open_nursery() as nursery:
-            for at in range(0, len(missing), DIGESTS_MAX):
-                part = missing[at : at + DIGESTS_MAX]
+            room, at = trio.Semaphore(AHEAD), 0
+            while at < len(missing) and not reasons:
+                await room.acquire()
+                wanted = min(1 + room.value, len(missing) - at)
+                for _ in range(wanted - 1):
+                    room.acquire_nowait()
+                part, at = missing[at : at + wanted], at + wanted
                 found = await self._ask(order, part)
                 if found is None or len(found.tickets) != len(part):
                     reasons.append(f"site {order.buyer} does not answer")
@@ -277,9 +296,11 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
                 whys = [*found.reasons, *[""] * len(part)]
                 for digest, ticket, why in zip(part, found.tickets, whys, strict=False):
                     if not ticket:
-                        reasons.append(clean(why)[:REASON_CHARS_MAX] or "it is refused")
+                        reasons.append(_why_refused(why))
                         continue
-                    bring = partial(self._bring, new=new, reasons=reasons, is_input=is_input)
+                    bring = partial(
+                        self._bring, new=new, reasons=reasons, room=room, is_input=is_input
+                    )
                     nursery.start_soon(bring, order, digest, ticket, found.address)
 
     def _is_here(self, scope: str, digest: bytes) -> bool:
@@ -317,9 +338,28 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         *,
         new: set[bytes],
         reasons: list[str],
+        room: trio.Semaphore,
         is_input: bool,
     ) -> None:
-        """Fetch one object, unless another contract of this buyer is doing so."""
+        """Fetch one object, unless another contract of this buyer is doing so; then make room."""
+        try:
+            await self._bring_one(
+                *(order, digest, raw, address), new=new, reasons=reasons, is_input=is_input
+            )
+        finally:
+            room.release()
+
+    async def _bring_one(
+        self,
+        order: PullObjects,
+        digest: bytes,
+        raw: bytes,
+        address: str,
+        *,
+        new: set[bytes],
+        reasons: list[str],
+        is_input: bool,
+    ) -> None:
         key = ObjectKey(order.scope, digest)
         while key in self._coming:
             await self._coming[key].wait()
@@ -329,12 +369,29 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
                 return
         self._coming[key] = trio.Event()
         try:
-            await self._fetch(order, key, raw, address, is_input=is_input)
+            await self._fetch_in_time(order, key, raw, address, is_input=is_input)
             new.add(digest)
         except _NotBrought as error:
             reasons.append(f"object {digest_text(digest)[:15]}…: {error}")
         finally:
             self._coming.pop(key).set()
+
+    async def _fetch_in_time(
+        self, order: PullObjects, key: ObjectKey, raw: bytes, address: str, *, is_input: bool
+    ) -> None:
+        """Fetch an object; with a new ticket if the one so far has expired in the queue."""
+        for _ in range(TICKETS_MAX):
+            try:
+                await self._fetch(order, key, raw, address, is_input=is_input)
+                return
+            except _Expired as error:
+                found = await self._ask(order, [key.digest])
+                if found is None or len(found.tickets) != 1:
+                    raise _NotBrought(str(error)) from None
+                [raw], address = found.tickets, found.address
+                if not raw:
+                    raise _NotBrought(_why_refused(*found.reasons[:1])) from None
+        raise _NotBrought(f"{TICKETS_MAX} tickets have expired before its transfer began")
 
     async def _fetch(
         self, order: PullObjects, key: ObjectKey, raw: bytes, address: str, *, is_input: bool
@@ -355,6 +412,8 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
             )
         finally:
             self._coming_bytes -= ticket.size
+        if found.reason and (EXPIRED in found.reason or self._utc_s() >= ticket.expires_s):
+            raise _Expired(found.reason)
         if found.reason:
             raise _NotBrought(found.reason)
         self._send_receipt(order, ticket, found)

@@ -13,7 +13,7 @@ from federation.signed.transfers import TransferTicket
 from gateway.config.limits import ObjectRoom
 from gateway.objects.bulk.carrier_process import PullOutcome
 from gateway.objects.catalogue import ObjectCatalogue, ObjectKey
-from gateway.peering.object_transfers import ObjectTransfers
+from gateway.peering.object_transfers import AHEAD, TICKETS_MAX, ObjectTransfers
 from gateway.scheduler.model.effects import PullObjects
 
 A, B = b"\x02" + b"a" * 32, b"\x02" + b"b" * 32
@@ -116,6 +116,10 @@ class World:
         put(ObjectKey(scope, digest), size, user, job, UtcS(0.0))
         return PullOutcome("", (("london", size),))
 
+    async def expired(self, *_args, **_how):
+        await trio.lowlevel.checkpoint()
+        return PullOutcome("site london refuses: ticket 1 has expired")
+
     def put(self, digest, job):
         self.keeper.catalogue.put_input(ObjectKey("risk", digest), 100, USER, job, UtcS(0.0))
 
@@ -214,3 +218,35 @@ async def test_a_ticket_that_is_refused_has_its_reason_in_its_place(world):
     [answer] = tickets(world, "london")
     assert answer.tickets == [b"", b"ticket"]
     assert "does not hold the object" in answer.reasons[0]
+
+
+@pytest.mark.trio
+async def test_tickets_are_asked_for_as_transfers_begin(world):
+    world.go = trio.Event()
+    world.order(*(b"\x02" + number.to_bytes(32, "big") for number in range(2 * AHEAD + 5)))
+    await until(lambda: len(world.pulled) == AHEAD)
+    assert world.asked == [AHEAD]
+    world.go.set()
+    await until(lambda: world.came)
+    assert world.came == [""]
+    assert sum(world.asked) == len(world.pulled) == 2 * AHEAD + 5
+
+
+@pytest.mark.trio
+async def test_a_ticket_that_has_expired_in_the_queue_is_asked_for_again(world):
+    world.go = trio.Event()
+    world.order(A)
+    await until(lambda: world.pulled)
+    world.now_s += TICKET_S + 1.0
+    world.go.set()
+    await until(lambda: world.came)
+    assert (world.came, world.asked, world.pulled) == ([""], [1, 1], [A, A])
+
+
+@pytest.mark.trio
+async def test_a_site_whose_tickets_expire_at_once_is_not_asked_for_ever(world, monkeypatch):
+    monkeypatch.setattr(world, "pull", world.expired)
+    world.order(A)
+    await until(lambda: world.came)
+    assert "tickets have expired before its transfer began" in world.came[0]
+    assert len(world.asked) == TICKETS_MAX + 1
