@@ -406,18 +406,20 @@ class ObjectHost:
     async def _reserve(self, size: int, user: str) -> str:
         """Count a file that is about to be put; return why not, or an empty text.
 
-        Others are written to disk for it, one at a time, if memory is short.
+        Others are written to disk for it, one at a time, if nothing but memory is short.
         """
         reason = self._shelf.reserve(size, user)
         if not reason or self._folder is None:
             return reason
         async with self._spilling:
-            while reason and (found := self._shelf.to_spill(size)) is not None:
-                why = await self._spill(self._folder, *found)
-                if why:
+            while reason := self._shelf.reserve(size, user):
+                if why := self._shelf.why_not_spill(size, user):
+                    return why
+                if (found := self._shelf.to_spill(size)) is None:
+                    return reason
+                if why := await self._spill(self._folder, *found):
                     return f"{reason}; nor can others be written to {self._folder}: {why}"
-                reason = self._shelf.reserve(size, user)
-        return reason
+        return ""
 
     async def _spill(self, folder: Path, key: ObjectKey, hosted: HostedFile) -> str:
         """Write one object to disk, and have its readers take that file; return why not."""

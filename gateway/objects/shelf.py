@@ -101,8 +101,19 @@ class ObjectShelf(Generic[FileT, ReaderT]):
     def reserve(self, size: int, user: str = "") -> str:
         """Count a file that a user is about to put; return why not, or an empty text.
 
-        Without a user, as for results of tasks, only the limits of all hold.
+        Without a user, as for results of tasks, only the limits of all hold. Those come last, as
+        memory is the one limit that others can make room for.
         """
+        reason = self._why_not_put(size, user) or no_room(self.bytes_max, self.bytes, size)
+        if not reason:
+            self.bytes += size
+            self.files += 1
+            self._count_making(user, size)
+            self._count_file(user, 1)
+        return reason
+
+    def _why_not_put(self, size: int, user: str) -> str:
+        """Return why no memory would let a user put a file, or an empty text."""
         if self.files >= self.files_max:
             return (
                 f"the object host has descriptors for {self.files_max:,} objects, and holds as "
@@ -114,16 +125,12 @@ class ObjectShelf(Generic[FileT, ReaderT]):
                 "quarters of what it has descriptors for: release others first, or put several "
                 "values as one"
             )
-        reason = no_room(self.bytes_max, self.bytes, size)
-        if user and self.user_max:
-            whose = f"of user {user}"
-            reason = reason or no_room(self.user_max, self._making[user], size, whose)
-        if not reason:
-            self.bytes += size
-            self.files += 1
-            self._count_making(user, size)
-            self._count_file(user, 1)
-        return reason
+        return self._over_user(user, self._making[user], size)
+
+    def _over_user(self, user: str, has: int, size: int) -> str:
+        if not (user and self.user_max):
+            return ""
+        return no_room(self.user_max, has, size, f"of user {user}")
 
     def _count_making(self, user: str, size: int) -> None:
         self._making[user] += size
@@ -215,16 +222,38 @@ class ObjectShelf(Generic[FileT, ReaderT]):
 
     # --- the disk --------------------------------------------------------------------------------
 
+    def why_not_spill(self, size: int, user: str = "") -> str:
+        """Return why nothing is written to disk for a put of a user, or an empty text.
+
+        The gateway refuses an object beyond the limit of its user only after it was put: then
+        others' objects would have left memory for nothing. So all that the user holds counts here.
+        Equal bytes that the user holds already are not known as such yet, and count as well.
+        """
+        if reason := self._why_not_put(size, user):
+            return reason
+        if not (user and self.user_max):
+            return ""
+        held = sum(file.size for file, record in self._held.values() if user in record.holders)
+        return self._over_user(user, self._making[user] + held, size)
+
     def to_spill(self, size: int) -> tuple[ObjectKey, FileT] | None:
         """Return an object to write to disk, so that one of `size` bytes has room in memory.
 
-        The one that was not asked for the longest; None: there is room, or that would not help.
+        The one that was not asked for the longest; None: there is room, or all that the disk takes
+        would not make enough.
         """
-        if size > self.bytes_max or self.bytes + size <= self.bytes_max:
+        lacking = self.bytes + size - self.bytes_max
+        if size > self.bytes_max or lacking <= 0:
             return None
+        first: tuple[ObjectKey, FileT] | None = None
+        room = self.spill_max - self.spilled_bytes
         for key, (file, record) in self._held.items():
-            if not record.is_spilled and self.spilled_bytes + file.size <= self.spill_max:
-                return key, file
+            if not record.is_spilled and file.size <= room:
+                first = first or (key, file)
+                room -= file.size
+                lacking -= file.size
+                if lacking <= 0:
+                    return first
         return None
 
     def spilled(self, key: ObjectKey, before: FileT, file: FileT) -> set[ReaderT] | None:

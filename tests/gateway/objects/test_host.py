@@ -8,7 +8,7 @@ import resource
 import socket
 import threading
 from contextlib import asynccontextmanager
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 import trio
@@ -80,10 +80,10 @@ class Site:
         await connection.connect("\0" + self._address.removeprefix("@"))
         return connection
 
-    async def client(self, ticket=TICKET):
+    async def client(self, ticket=TICKET, *, spills=False):
         pipe = ObjectPipe(await self.dial())
         await pipe.send(OpenHost(ticket))
-        assert await pipe.receive() == [(HostOpen(ROOM), -1)]
+        assert await pipe.receive() == [(HostOpen(ROOM, spills=spills), -1)]
         return pipe
 
     async def put(self, client, file, size):
@@ -102,7 +102,7 @@ class Site:
 
 
 @asynccontextmanager
-async def running(*, fails=0, descriptors=1000):
+async def running(*, fails=0, descriptors=1000, limits=()):
     place = HostPlace.make()
     listening = listen_at(place)
     listening.setblocking(False)
@@ -115,7 +115,7 @@ async def running(*, fails=0, descriptors=1000):
         with trio.fail_after(TIMEOUT_S):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(ObjectHost(control, listener, descriptors=descriptors).run)
-                await gateway.send(SetUpHost(PLACE.key, ROOM))
+                await gateway.send(SetUpHost(PLACE.key, ROOM, *limits))
                 ready = HostReady(os.getpid(), ends_sessions=True, notes_holders=True)
                 assert await gateway.receive() == [(ready, -1)]
                 site = Site(gateway, listener, place.address)
@@ -405,3 +405,30 @@ def test_what_a_session_that_is_over_was_putting_is_not_offered(monkeypatch):
             file.close()
 
     trio.run(main)
+
+
+def test_a_put_that_its_user_has_no_room_for_pushes_nothing_of_others_to_disk(tmp_path):
+    async def check():
+        most = ROOM // 2
+        async with running(limits=(most, str(tmp_path), 1 << 30)) as site:
+            ann = await site.client(spills=True)
+            bob = await site.client(OTHERS, spills=True)
+            for client in (bob, ann):
+                body = a_body(os.urandom(most * 9 // 10))
+                answer = await site.put(client, body.descriptor, body.size)
+                assert isinstance(answer, ObjectKept)
+            large = a_body(os.urandom(most // 2))
+            with patch.object(host, "spill", Mock(side_effect=OSError("written"))) as written:
+                await ann.send(PutObject(2, large.size, "", None), large.descriptor)
+                [(answer, _)] = await ann.receive()
+                assert f"{most:,} bytes of objects of user ann" in answer.reason
+                assert not written.called
+                eve = await site.client(
+                    ObjectTicket(CLIENT, 3, "eve", "risk").sign(PLACE.key), spills=True
+                )
+                await eve.send(PutObject(1, large.size, "", None), large.descriptor)
+                [(answer, _)] = await eve.receive()
+                assert "nor can others be written" in answer.reason
+                assert written.called
+
+    trio.run(check)

@@ -167,6 +167,32 @@ def test_what_was_dropped_while_it_was_written_to_disk_stays_dropped(spilling):
     assert (spilling.bytes, spilling.spilled_bytes) == (40, 0)
 
 
+def test_limits_of_users_and_descriptors_are_judged_before_memory():
+    shelf = ObjectShelf(100, files_max=8, user_max=50)
+    shelf.spill_max = 1000
+    put(shelf, 1, 50, user="bob")
+    put(shelf, 2, 40)
+    assert "of user ann" in shelf.reserve(60, "ann")  # and not: release others first
+    assert "room for 100 bytes of objects, holds 90" in shelf.reserve(20, "ann")
+    assert "50 bytes of objects of user ann, holds 40" in shelf.why_not_spill(20, "ann")
+    assert shelf.why_not_spill(20, "eve") == ""
+    assert shelf.why_not_spill(20) == ""  # of a job: its user is not known here
+    shelf.note_holder(key(2), "ann", None)  # ann has let go of it, and another holds it
+    assert shelf.why_not_spill(20, "ann") == ""
+    for number in range(3, 9):
+        put(shelf, number, 1, user=f"user {number}")
+    assert "descriptors for 8 objects" in shelf.why_not_spill(20, "eve")
+
+
+def test_nothing_goes_to_disk_that_would_not_make_enough_room(spilling):
+    put(spilling, 1, 40)
+    put(spilling, 2, 40)
+    assert spilling.to_spill(60) is not None
+    assert spilling.to_spill(61) is None  # the disk takes one of the two
+    spilling.spill_max = 80
+    assert spilling.to_spill(61) is not None
+
+
 def test_a_name_that_is_given_again_is_noted_with_the_new_object_alone(shelf):
     put(shelf, 1, name="book", for_s=60)
     put(shelf, 2, name="book", for_s=70)
