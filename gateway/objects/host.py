@@ -14,7 +14,6 @@ connect, so connections have a share of them, and one without a ticket gives way
 """
 
 import os
-import resource
 import socket
 import sys
 import time
@@ -60,6 +59,7 @@ from federation.objects.bodies import BadBody, parts_of
 from federation.objects.manifests import BLOCK_BYTES, Spread, make_manifest
 from federation.objects.segments import Segment, SegmentError, adopt
 from gateway.objects.catalogue import ObjectKey
+from gateway.objects.descriptors import DESCRIPTORS_MAX, raise_descriptors
 from gateway.objects.host_process import BACKLOG, ORPHAN_S
 from gateway.objects.shelf import ObjectShelf, OfferedObject
 from gateway.objects.spilling import clear_folder, spill
@@ -67,7 +67,6 @@ from gateway.objects.tickets import CLIENT, GATEWAY, EndedSessions, ObjectTicket
 from gateway.worker.isolation.secrecy import hide_memory
 from gateway.worker.object_pipe import ObjectPipe, close_files
 
-DESCRIPTORS_MAX: Final = 1 << 17  # OBJECTS_MAX and connections; fewer if the system says so
 CONNECTIONS_MAX: Final = 1024
 SPARE: Final = 8  # one descriptor in so many is for neither objects nor connections
 LOSS_S: Final = 5.0  # for the loss of the gateway to be noticed, where the next one is here already
@@ -83,18 +82,6 @@ def shares(descriptors: int) -> tuple[int, int]:
     """Return how many connections and how many objects a process with so many descriptors takes."""
     connections = min(CONNECTIONS_MAX, descriptors // 4)
     return connections, descriptors - connections - descriptors // SPARE
-
-
-def raise_descriptors() -> int:
-    """Let this process have as many descriptors as it may, up to DESCRIPTORS_MAX; return them."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    has, may = (DESCRIPTORS_MAX if n == resource.RLIM_INFINITY else n for n in (soft, hard))
-    wanted = max(has, min(may, DESCRIPTORS_MAX))
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    except (OSError, ValueError):
-        return has
-    return wanted
 
 
 @dataclass(frozen=True, slots=True)

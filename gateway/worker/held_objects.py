@@ -59,6 +59,12 @@ class HeldObjects:
         """Return those of the digests whose objects are not here."""
         return [each for each in digests if (scope, each) not in self._files]
 
+    def release(self, scope: str, digest: bytes) -> None:
+        """Close the file of an object, if it is here; it can be fetched again."""
+        segment = self._files.pop((scope, digest), None)
+        if segment is not None:
+            segment.close()
+
     async def fetch(self, scope: str, digests: Iterable[bytes], nursery: trio.Nursery) -> None:
         """Fetch objects, as far as the host has them. `nursery` runs the connection."""
         waiting = []

@@ -3,7 +3,8 @@
     python -m gateway.objects.bulk.carrier CONTROL
 
 It takes connections at the bulk port, and fetches objects from other sites' bulk ports when its
-gateway orders that. It gets files from the object host and puts them there, and keeps none itself.
+gateway orders that. It gets files from the object host and puts them there, and keeps none itself:
+each is a descriptor, which ends with the streams that use it.
 Strangers talk to this process and not to the gateway or to the object host: one that is overrun, or
 ends, loses transfers, which begin again, and no object. It decides nothing but who may use a port
 (gateway.objects.bulk.admission); each stream blocks in a thread of its own.
@@ -53,6 +54,7 @@ from gateway.objects.bulk.admission import (
     StreamAdmission,
 )
 from gateway.objects.bulk.serving import NotServed, OpenedObject, serve_stream
+from gateway.objects.descriptors import raise_descriptors
 from gateway.worker.held_objects import HeldObjects
 from gateway.worker.isolation.secrecy import hide_memory
 from gateway.worker.object_pipe import ObjectPipe
@@ -118,6 +120,7 @@ class ObjectCarrier:
         self._pulls: dict[int, ObjectPull] = {}
         threads = STREAMS_MAX + STRANGERS_MAX + PULLS_MAX * PULL_STREAMS + 8
         self._threads = trio.CapacityLimiter(threads)
+        self._opening: Counter[tuple[str, bytes]] = Counter()  # streams by the object they ask for
         self._context: tuple[tuple[int, ...], ssl.SSLContext] | None = None
 
     async def run(self) -> None:
@@ -253,6 +256,18 @@ class ObjectCarrier:
         if why := self._admission.why_not(connection, ticket):
             raise NotServed(why)
         shown.append(ticket)
+        key = ticket.scope, ticket.digest
+        self._opening[key] += 1
+        try:
+            return await self._open(ticket)
+        finally:  # a stream has a descriptor of its own
+            self._opening[key] -= 1
+            if not self._opening[key]:
+                del self._opening[key]
+                self._held.release(*key)
+
+    async def _open(self, ticket: TransferTicket) -> OpenedObject:
+        """Open an object that is at the object host. Raises NotServed."""
         name = digest_text(ticket.digest)
         await self._held.fetch(ticket.scope, [ticket.digest], self._nursery)
         manifest = await self._held.manifest(ticket.scope, ticket.digest, self._nursery)
@@ -383,6 +398,7 @@ async def serve(control: int) -> None:
 def main() -> None:
     """Run the carrier; the gateway starts it."""
     hide_memory()
+    raise_descriptors()
     with suppress(KeyboardInterrupt, OSError):
         trio.run(serve, int(sys.argv[1]))
 

@@ -35,6 +35,7 @@ from federation.objects.bodies import make_body
 from federation.objects.segments import create
 from federation.sessions.object_socket import encode_frame
 from gateway.objects import host, shelf
+from gateway.objects.descriptors import DESCRIPTORS_MAX, raise_descriptors
 from gateway.objects.host import ObjectHost
 from gateway.objects.host_process import HostPlace, listen_at
 from gateway.objects.tickets import CLIENT, GATEWAY, ObjectTicket
@@ -343,7 +344,7 @@ def test_a_connection_without_a_ticket_hands_over_no_descriptor():
     trio.run(check)
 
 
-@pytest.mark.parametrize("descriptors", [256, 1024, 20_000, host.DESCRIPTORS_MAX])
+@pytest.mark.parametrize("descriptors", [256, 1024, 20_000, DESCRIPTORS_MAX])
 def test_connections_and_objects_leave_descriptors_over(descriptors):
     connections, objects = host.shares(descriptors)
     assert 0 < connections <= min(host.CONNECTIONS_MAX, descriptors // 4)
@@ -355,8 +356,8 @@ def test_the_host_raises_its_limit_of_descriptors():
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (before[1] // 2, before[1]))
-        assert host.raise_descriptors() == min(before[1], host.DESCRIPTORS_MAX)
-        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == host.raise_descriptors()
+        assert raise_descriptors() == min(before[1], DESCRIPTORS_MAX)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == raise_descriptors()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import resource
 import secrets
 import signal
 import socket
@@ -31,6 +32,7 @@ from federation.signed.identity import SiteKey
 from federation.signed.transfers import TICKET_S, TransferTicket, seal_ticket
 from gateway.config.limits import ObjectRoom
 from gateway.objects.bulk.carrier_process import CarrierProcess, CarrierSettings, PullSource
+from gateway.objects.descriptors import DESCRIPTORS_MAX
 from gateway.objects.keeper import ObjectKeeper
 from gateway.trust.certificates import make_leaf
 from gateway.trust.keys import write_pins, write_private
@@ -476,6 +478,66 @@ def test_a_tls_port_refuses_a_leaf_that_is_not_pinned(tmp_path):
             )
             with pytest.raises(ssl.SSLError):  # it is London that answers, and not Paris
                 await trio.to_thread.run_sync(dial_bulk, london.carrier.address, own, "paris")
+
+    trio.run(check)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/limits"), reason="needs /proc")
+def test_a_carrier_keeps_no_object_that_it_has_served_and_raises_its_limit(tmp_path):
+    async def check():
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(256, soft // 2), hard))
+        try:
+            async with two_banks(tmp_path) as (london, paris):
+                open_ones = []
+                for number in range(6):
+                    digest, size = await london.put(f"object {number}")
+                    for _ in range(2):
+                        ticket = london.ticket(digest, size)
+                        found = await bring(london, paris, digest, size, ticket)
+                        assert found.reason == ""
+                        paris.keeper.sweep(set())  # so that it is fetched again
+                    while files_of(london.carrier.pid):  # noqa: ASYNC110 - until its streams end
+                        await trio.sleep(0.01)
+                    open_ones.append(len(os.listdir(f"/proc/{london.carrier.pid}/fd")))
+                assert open_ones[-1] <= open_ones[0] + 1
+                with open(f"/proc/{london.carrier.pid}/limits") as file:  # noqa: ASYNC230
+                    limits = file.read()
+                [line] = [each for each in limits.splitlines() if "open files" in each]
+                assert int(line.split()[3]) == min(hard, DESCRIPTORS_MAX)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    trio.run(check)
+
+
+def files_of(pid):
+    """Return the descriptors of objects that a process has open."""
+    found = []
+    for each in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"/proc/{pid}/fd/{each}"))
+    return [each for each in found if "gridfed-object" in each]
+
+
+def test_many_streams_of_one_object_open_it_at_once(tmp_path):
+    async def check():
+        async with two_banks(tmp_path, "tcp://127.0.0.1:0") as (london, _):
+            digest, size = await london.put(os.urandom(1000))
+            lengths = []
+
+            def ask(ticket):
+                stream = dial_bulk(london.carrier.address)
+                try:
+                    lengths.append(len(stream.open(ticket)))
+                finally:
+                    stream.close()
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(12):
+                    ticket = london.ticket(digest, size)
+                    nursery.start_soon(trio.to_thread.run_sync, ask, ticket)
+            assert len(lengths) == 12
 
     trio.run(check)
 
