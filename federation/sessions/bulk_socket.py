@@ -1,8 +1,8 @@
 """One stream of the bulk transfer, over a blocking socket: TCP, or TLS to a pinned leaf.
 
-Each call moves a whole frame, and blocks for at most SILENCE_S without a byte: it belongs in a
-thread. From plain TCP a block goes by `sendfile`, without a copy in this process. `stop` ends a
-stream from another thread.
+Each call moves a whole frame, and blocks for at most SILENCE_S without a byte, and no longer than
+the frame takes at PACE_BYTES_S: it belongs in a thread. From plain TCP a block goes by `sendfile`,
+without a copy in this process. `stop` ends a stream from another thread.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import os
 import socket
 import ssl
 import struct
+import time
 from typing import Final
 
 from federation.address import host_and_port
@@ -24,17 +25,35 @@ from federation.bulk.frames import (
     read_head,
     read_reason,
 )
+from federation.clocks import MonoS
 from federation.errors import ProtocolError
 
 CONNECT_S: Final = 10.0
 SILENCE_S: Final = 30.0
-COPY_BYTES: Final = 256 << 10  # at a time into a TLS stream
+PACE_BYTES_S: Final = 128 << 10  # the least that is moved in a second, beside one SILENCE_S a frame
+COPY_BYTES: Final = 256 << 10  # at a time into a stream
 TLS: Final = "tls+tcp://"
 _TIMEVAL: Final = struct.Struct("@ll")
 
 
 class StreamRefused(Exception):
     """The other end refuses to go on; the text is its own, for people."""
+
+
+class _Pace:
+    """The time that so many bytes may take."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._limit_s = SILENCE_S + length / PACE_BYTES_S
+        self._until_s = MonoS(time.monotonic() + self._limit_s)
+
+    def check(self) -> None:
+        """Raise ProtocolError once that is over: else one byte at a time would hold a stream."""
+        if MonoS(time.monotonic()) > self._until_s:
+            raise ProtocolError(
+                f"the other end is too slow: {self._length:,} bytes took over {self._limit_s:.0f} s"
+            )
 
 
 class BulkSocket:
@@ -65,18 +84,30 @@ class BulkSocket:
     # --- both ends -------------------------------------------------------------------------------
 
     def send(self, data: bytes) -> None:
-        """Send bytes. Raises OSError."""
-        self._socket.sendall(data)
+        """Send bytes. Raises OSError; ProtocolError if the other end takes them too slowly."""
+        self._send(data, _Pace(len(data)))
+
+    def _send(self, data: bytes, pace: _Pace) -> None:
+        left = memoryview(data)
+        while left := left[self._socket.send(left) :]:
+            pace.check()
 
     def into(self, view: memoryview) -> None:
-        """Fill a view with what arrives. Raises ProtocolError at the end of the stream, OSError."""
-        at = 0
+        """Fill a view with what arrives.
+
+        Raises:
+            ProtocolError: the stream ends, or is too slow.
+            OSError: it has failed.
+        """
+        at, pace = 0, _Pace(len(view))
         flags = 0 if isinstance(self._socket, ssl.SSLSocket) else socket.MSG_WAITALL
         while at < len(view):
             got = self._socket.recv_into(view[at:], 0, flags)
             if not got:
                 raise ProtocolError("the stream ended within a frame")
             at += got
+            if at < len(view):
+                pace.check()
 
     def content(self, length: int) -> bytes:
         """Return so many bytes that arrive. Raises as `into`."""
@@ -137,22 +168,25 @@ class BulkSocket:
         return self.content(head.length)
 
     def send_block(self, number: int, file: int, offset: int, length: int) -> None:
-        """Send a block that lies in a file. Raises OSError."""
+        """Send a block that lies in a file. Raises as `send`."""
         self.send(FrameHead(FrameKind.BLOCK, number, length).to_bytes())
-        stop = offset + length
+        stop, pace = offset + length, _Pace(length)
         if not isinstance(self._socket, ssl.SSLSocket):
             while offset < stop:
-                sent = os.sendfile(self._socket.fileno(), file, offset, stop - offset)
+                most = min(COPY_BYTES, stop - offset)
+                sent = os.sendfile(self._socket.fileno(), file, offset, most)
                 if not sent:
                     raise OSError("the file of the object is cut short")
                 offset += sent
+                if offset < stop:
+                    pace.check()
             return
         while offset < stop:
             piece = os.pread(file, min(COPY_BYTES, stop - offset), offset)
             if not piece:
                 raise OSError("the file of the object is cut short")
-            self._socket.sendall(piece)
             offset += len(piece)
+            self._send(piece, pace)
 
 
 def dial_bulk(

@@ -20,8 +20,9 @@ USER_STREAMS_MAX: Final = 16  # … and of one of its users
 TICKET_STREAMS_MAX: Final = 8
 TIMES_MAX: Final = 4  # how often one ticket may fetch its object, as after a loss
 
-PULLS_MAX: Final = 8
-USER_PULLS_MAX: Final = 4
+PULLS_MAX: Final = 16
+SITE_PULLS_MAX: Final = 8  # from one site …
+USER_PULLS_MAX: Final = 4  # … and for one user of its objects
 
 StreamT = TypeVar("StreamT", bound=Hashable)
 PullT = TypeVar("PullT")
@@ -106,35 +107,45 @@ def _who(ticket: TransferTicket) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting(Generic[PullT]):
+    site: str
     user: str
     pull: PullT
 
 
 class PullQueue(Generic[PullT]):
-    """The order in which objects are fetched: a user with many leaves room for the others."""
+    """The order in which objects are fetched: a site or a user with many leaves room for others.
+
+    Users are told apart within their site alone, as each site names its own.
+    """
 
     def __init__(self) -> None:
         self._waiting: deque[_Waiting[PullT]] = deque()
-        self._under_way: Counter[str] = Counter()
+        self._of_site: Counter[str] = Counter()  # under way
+        self._of_user: Counter[tuple[str, str]] = Counter()  # likewise, by site and user
 
-    def add(self, user: str, pull: PullT) -> None:
-        """Queue one."""
-        self._waiting.append(_Waiting(user, pull))
+    def add(self, site: str, user: str, pull: PullT) -> None:
+        """Queue one, of an object that comes from this site."""
+        self._waiting.append(_Waiting(site, user, pull))
 
     def begin(self) -> list[PullT]:
         """Return those that are to begin now."""
         found: list[PullT] = []
         for each in list(self._waiting):
-            if self._under_way.total() >= PULLS_MAX:
+            if self._of_site.total() >= PULLS_MAX:
                 break
-            if self._under_way[each.user] < USER_PULLS_MAX:
+            who = each.site, each.user
+            if self._of_site[each.site] < SITE_PULLS_MAX and self._of_user[who] < USER_PULLS_MAX:
                 self._waiting.remove(each)
-                self._under_way[each.user] += 1
+                self._of_site[each.site] += 1
+                self._of_user[who] += 1
                 found.append(each.pull)
         return found
 
-    def ended(self, user: str) -> None:
+    def ended(self, site: str, user: str) -> None:
         """Note the end of one that has begun."""
-        self._under_way[user] -= 1
-        if not self._under_way[user]:
-            del self._under_way[user]
+        self._of_site[site] -= 1
+        self._of_user[site, user] -= 1
+        if not self._of_site[site]:
+            del self._of_site[site]
+        if not self._of_user[site, user]:
+            del self._of_user[site, user]

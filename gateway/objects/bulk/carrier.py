@@ -100,6 +100,7 @@ class ObjectPull:
 
     def __init__(self, order: PullObject) -> None:
         self.order = order
+        self.site = str(order.sources[0][0]) if order.sources else ""  # it counts for this one
         self.scope = trio.CancelScope()
         self.fetch: BlockFetch | None = None
 
@@ -164,7 +165,7 @@ class ObjectCarrier:
         match message:
             case PullObject():
                 pull = self._pulls[message.request] = ObjectPull(message)
-                self._queue.add(message.user, pull)
+                self._queue.add(pull.site, message.user, pull)
                 self._begin_pulls()
             case StopPull(request):
                 if request in self._pulls:
@@ -304,7 +305,7 @@ class ObjectCarrier:
             reason = f"the carrier failed: {type(error).__name__}: {error}"
         finally:
             del self._pulls[order.request]
-            self._queue.ended(order.user)
+            self._queue.ended(pull.site, order.user)
         rows = [[site, number] for site, number in moved.items()]
         await self._control.send(ObjectPulled(order.request, reason[:2_000], rows))
         self._begin_pulls()

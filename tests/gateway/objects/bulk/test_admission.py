@@ -10,6 +10,7 @@ from federation.clocks import UtcS
 from federation.signed.transfers import TransferTicket
 from gateway.objects.bulk.admission import (
     PULLS_MAX,
+    SITE_PULLS_MAX,
     SITE_STREAMS_MAX,
     STRANGERS_MAX,
     STREAMS_MAX,
@@ -97,23 +98,37 @@ def test_a_site_that_is_cut_off_has_no_streams():
     assert port.why_not(3, replace(TICKET, issued_s=UtcS(11.0))) == ""  # it is approved again
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcde"), st.booleans()), max_size=80))
-def test_users_share_the_transfers(steps):
+@given(st.lists(st.tuples(st.sampled_from(["a1", "a2", "a3", "b1", "c1"]), st.booleans())))
+def test_sites_and_their_users_share_the_transfers(steps):
     queue, under_way, waiting = PullQueue(), [], Counter()
-    for user, is_end in steps:
+    for who, is_end in steps:
         if is_end and under_way:
-            ended = under_way.pop(0)
-            queue.ended(ended)
+            queue.ended(*under_way.pop(0))
         else:
-            queue.add(user, user)
-            waiting[user] += 1
+            for _ in range(3):
+                queue.add(*who, who)
+                waiting[who] += 1
         for each in queue.begin():
             waiting[each] -= 1
             under_way.append(each)
         assert len(under_way) <= PULLS_MAX
-        counts = Counter(under_way)
-        assert max(counts.values(), default=0) <= USER_PULLS_MAX
+        users, sites = Counter(under_way), Counter(each[0] for each in under_way)
+        assert max(users.values(), default=0) <= USER_PULLS_MAX
+        assert max(sites.values(), default=0) <= SITE_PULLS_MAX
         if len(under_way) < PULLS_MAX:  # nobody waits for nothing
             assert all(
-                not number or counts[user] >= USER_PULLS_MAX for user, number in waiting.items()
+                not number or users[who] >= USER_PULLS_MAX or sites[who[0]] >= SITE_PULLS_MAX
+                for who, number in waiting.items()
             )
+
+
+def test_a_site_with_many_names_of_users_leaves_room_for_other_sites():
+    queue = PullQueue()
+    for number in range(100):
+        queue.add("paris", f"user {number}", number)
+    assert len(queue.begin()) == SITE_PULLS_MAX
+    queue.add("rome", "user 1", "rome's")
+    queue.add("paris", "user 1", "another")
+    assert queue.begin() == ["rome's"]
+    queue.ended("paris", "user 0")
+    assert queue.begin() == [SITE_PULLS_MAX]
