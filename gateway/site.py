@@ -410,6 +410,7 @@ class Site:
                 federation.bulk_listen,
                 federation.bulk_advertise,
                 str(self.config.trust_path),
+                self.config.objects.room(host_bytes()).memory,
             ),
             signer.own_keys,
             objects.for_agents,

@@ -19,6 +19,8 @@ class SetUpCarrier:
         listen: the bulk port; empty: it takes no connections, and only fetches.
         site, keys: our name, and our signing keys: tickets that others show are ours.
         folder: of our leaf and of the pins of other sites; empty: there is none.
+        bytes_max: the memory for objects on their way to here, all together;
+            0: of one object at a time.
     """
 
     kind: ClassVar[str] = "set-up-carrier"
@@ -28,6 +30,7 @@ class SetUpCarrier:
     site: Text
     keys: Payloads
     folder: Text
+    bytes_max: Count = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,8 +199,10 @@ class ObjectCatalogue:
             return self.why_not(known, user)
         if len(self._held) >= OBJECTS_MAX:
             return f"the site holds {OBJECTS_MAX:,} objects already"
-        held = self.bytes + coming
-        reason = no_room(self._room.whole, held, size) or self._over_user(user, size)
+        # It arrives in memory, also where others go to disk for it.
+        reason = no_room(self._room.memory, 0, size, "in memory" if self._room.spill else "")
+        reason = reason or no_room(self._room.whole, self.bytes + coming, size)
+        reason = reason or self._over_user(user, size)
         in_project = self._by_owner["project", key.scope]
         return reason or no_room(self._room.project, in_project, size, f"of project {key.scope}")
 

@@ -109,40 +109,66 @@ def _who(ticket: TransferTicket) -> tuple[str, str]:
 class _Waiting(Generic[PullT]):
     site: str
     user: str
+    size: int
     pull: PullT
 
 
 class PullQueue(Generic[PullT]):
     """The order in which objects are fetched: a site or a user with many leaves room for others.
 
-    Users are told apart within their site alone, as each site names its own.
+    Users are told apart within their site alone, as each site names its own. An object has its
+    whole size in memory from its first byte on, and that of all under way together is bounded. What
+    one site sends has half of that, or is one object.
+
+    Args:
+        bytes_max: the memory for all; an object larger than that comes alone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes: Counter[str] = Counter()  # under way, by site
         self._waiting: deque[_Waiting[PullT]] = deque()
         self._of_site: Counter[str] = Counter()  # under way
         self._of_user: Counter[tuple[str, str]] = Counter()  # likewise, by site and user
 
-    def add(self, site: str, user: str, pull: PullT) -> None:
-        """Queue one, of an object that comes from this site."""
-        self._waiting.append(_Waiting(site, user, pull))
+    def add(self, site: str, user: str, size: int, pull: PullT) -> None:
+        """Queue one, of an object of so many bytes that comes from this site."""
+        self._waiting.append(_Waiting(site, user, size, pull))
 
     def begin(self) -> list[PullT]:
         """Return those that are to begin now."""
         found: list[PullT] = []
+        wait_for_memory: set[str] = set()  # sites: what comes after would shut the first out
         for each in list(self._waiting):
             if self._of_site.total() >= PULLS_MAX:
                 break
             who = each.site, each.user
-            if self._of_site[each.site] < SITE_PULLS_MAX and self._of_user[who] < USER_PULLS_MAX:
-                self._waiting.remove(each)
-                self._of_site[each.site] += 1
-                self._of_user[who] += 1
-                found.append(each.pull)
+            has_share = (
+                self._of_site[each.site] < SITE_PULLS_MAX and self._of_user[who] < USER_PULLS_MAX
+            )
+            if not has_share or each.site in wait_for_memory:
+                continue
+            if not self._has_memory(each.site, each.size):
+                wait_for_memory.add(each.site)
+                continue
+            self._waiting.remove(each)
+            self._of_site[each.site] += 1
+            self._of_user[who] += 1
+            self._bytes[each.site] += each.size
+            found.append(each.pull)
         return found
 
-    def ended(self, site: str, user: str) -> None:
+    def _has_memory(self, site: str, size: int) -> bool:
+        all_bytes, site_bytes = self._bytes.total(), self._bytes[site]
+        return (not all_bytes or all_bytes + size <= self._bytes_max) and (
+            not site_bytes or site_bytes + size <= self._bytes_max // 2
+        )
+
+    def ended(self, site: str, user: str, size: int) -> None:
         """Note the end of one that has begun."""
+        self._bytes[site] -= size
+        if not self._bytes[site]:
+            del self._bytes[site]
         self._of_site[site] -= 1
         self._of_user[site, user] -= 1
         if not self._of_site[site]:

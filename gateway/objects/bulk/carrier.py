@@ -117,7 +117,6 @@ class ObjectCarrier:
     def __init__(self, control: ObjectPipe) -> None:
         self._control = control
         self._admission: StreamAdmission[BulkConnection] = StreamAdmission()
-        self._queue: PullQueue[ObjectPull] = PullQueue()
         self._pulls: dict[int, ObjectPull] = {}
         threads = STREAMS_MAX + STRANGERS_MAX + PULLS_MAX * PULL_STREAMS + 8
         self._threads = trio.CapacityLimiter(threads)
@@ -131,6 +130,7 @@ class ObjectCarrier:
             return
         self._site, self._keys, self._folder = first.site, first.keys, Path(first.folder)
         self._is_tls = first.listen.startswith(TLS)
+        self._queue: PullQueue[ObjectPull] = PullQueue(first.bytes_max)
         self._held = HeldObjects(first.host, first.ticket.hex(), lambda _digests: None)
         async with trio.open_nursery() as self._nursery:
             await self._listen(first.listen)
@@ -165,7 +165,7 @@ class ObjectCarrier:
         match message:
             case PullObject():
                 pull = self._pulls[message.request] = ObjectPull(message)
-                self._queue.add(pull.site, message.user, pull)
+                self._queue.add(pull.site, message.user, message.size, pull)
                 self._begin_pulls()
             case StopPull(request):
                 if request in self._pulls:
@@ -305,7 +305,7 @@ class ObjectCarrier:
             reason = f"the carrier failed: {type(error).__name__}: {error}"
         finally:
             del self._pulls[order.request]
-            self._queue.ended(pull.site, order.user)
+            self._queue.ended(pull.site, order.user, order.size)
         rows = [[site, number] for site, number in moved.items()]
         await self._control.send(ObjectPulled(order.request, reason[:2_000], rows))
         self._begin_pulls()

@@ -25,6 +25,7 @@ from federation.messages.carrying import (
 )
 from gateway.base.child import wait_for_exit
 from gateway.base.interpreter import run_module
+from gateway.config.limits import OBJECT_BYTES_MAX
 from gateway.worker.object_pipe import ObjectPipe
 
 START_S: Final = 30.0
@@ -42,12 +43,14 @@ class CarrierSettings:
         listen: the bulk port, `tls+tcp://HOST:PORT`; empty: none.
         advertise: its address for other sites, if it is another.
         folder: of the TLS leaf and the pins.
+        bytes_max: the memory for objects on their way to here, all together.
     """
 
     site: str
     listen: str = ""
     advertise: str = ""
     folder: str = ""
+    bytes_max: int = OBJECT_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +169,7 @@ class CarrierProcess:
                 settings.site,
                 self._known_keys,
                 settings.folder,
+                settings.bytes_max,
             )
         )
         for each in self._cut.values():

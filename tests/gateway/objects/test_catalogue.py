@@ -36,6 +36,16 @@ def test_an_object_is_dropped_once_its_session_and_jobs_and_name_are_over():
     assert found.named("risk", "ann", "book") is None
 
 
+def test_an_object_must_fit_memory_also_where_others_go_to_disk():
+    found = ObjectCatalogue(ObjectRoom(100, spill=1 << 50, spill_dir="/spill"))
+    assert found.refuses(key(1), 100, "ann") == ""
+    for size in (101, 1 << 40):
+        assert "100 bytes of objects in memory, and this one" in found.refuses(key(1), size, "ann")
+    for number in range(5):
+        assert put(found, number, size=100) == ""  # the others are on disk
+    assert found.refuses(key(9), 100, "ann", coming=1 << 49) == ""  # those come one by one
+
+
 def test_a_result_is_held_by_its_job_until_its_client_has_it():
     found = ObjectCatalogue(ObjectRoom(100))
     assert found.put_result(key(1), 10, "ann", "job", NOW) == ""

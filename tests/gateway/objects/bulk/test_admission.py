@@ -100,13 +100,13 @@ def test_a_site_that_is_cut_off_has_no_streams():
 
 @given(st.lists(st.tuples(st.sampled_from(["a1", "a2", "a3", "b1", "c1"]), st.booleans())))
 def test_sites_and_their_users_share_the_transfers(steps):
-    queue, under_way, waiting = PullQueue(), [], Counter()
+    queue, under_way, waiting = PullQueue(1 << 40), [], Counter()
     for who, is_end in steps:
         if is_end and under_way:
-            queue.ended(*under_way.pop(0))
+            queue.ended(*under_way.pop(0), 10)
         else:
             for _ in range(3):
-                queue.add(*who, who)
+                queue.add(*who, 10, who)
                 waiting[who] += 1
         for each in queue.begin():
             waiting[each] -= 1
@@ -123,12 +123,38 @@ def test_sites_and_their_users_share_the_transfers(steps):
 
 
 def test_a_site_with_many_names_of_users_leaves_room_for_other_sites():
-    queue = PullQueue()
+    queue = PullQueue(1 << 40)
     for number in range(100):
-        queue.add("paris", f"user {number}", number)
+        queue.add("paris", f"user {number}", 10, number)
     assert len(queue.begin()) == SITE_PULLS_MAX
-    queue.add("rome", "user 1", "rome's")
-    queue.add("paris", "user 1", "another")
+    queue.add("rome", "user 1", 10, "rome's")
+    queue.add("paris", "user 1", 10, "another")
     assert queue.begin() == ["rome's"]
-    queue.ended("paris", "user 0")
+    queue.ended("paris", "user 0", 10)
     assert queue.begin() == [SITE_PULLS_MAX]
+
+
+def test_objects_on_their_way_have_so_much_memory_and_one_site_half_of_it():
+    queue = PullQueue(100)
+    for name, size in (("a", 30), ("b", 30), ("c", 1)):
+        queue.add("paris", name, size, name)
+    assert queue.begin() == ["a"]  # and not "c", which would shut "b" out
+    queue.add("rome", "x", 71, "x")
+    queue.add("oslo", "y", 70, "y")
+    assert queue.begin() == ["y"]
+    queue.ended("oslo", "y", 70)
+    queue.ended("paris", "a", 30)
+    assert queue.begin() == ["b", "c"]
+    queue.ended("paris", "b", 30)
+    queue.ended("paris", "c", 1)
+    assert queue.begin() == ["x"]
+
+
+def test_an_object_as_large_as_the_memory_comes_alone():
+    queue = PullQueue(100)
+    queue.add("paris", "ann", 100, "whole")
+    queue.add("rome", "bob", 1, "small")
+    assert queue.begin() == ["whole"]
+    assert queue.begin() == []
+    queue.ended("paris", "ann", 100)
+    assert queue.begin() == ["small"]
