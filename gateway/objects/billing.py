@@ -31,6 +31,7 @@ from policies.costs.holding import (
     by_hours,
     byte_seconds,
     end_of,
+    in_all,
     last_within,
 )
 
@@ -147,10 +148,9 @@ class HoldingBooks:
         since_s = max(begun_at_s, UtcS(at_s // HOUR_S * HOUR_S - LOOK_BACK_S))
         while (ended_at_s := booked.get(number_of(key, user, since_s))) is not None:
             since_s = end_of(ended_at_s)
-        holding = _Holding(change.size, since_s)
-        for part in by_hours(begun_at_s, since_s):
-            holding.booked += self._priced(byte_seconds(change.size, *part))
-        self._held.setdefault(key, {})[user] = holding
+        # It may have begun months ago: what is booked is worked out, not read hour by hour.
+        booked_part = HeldSoFar(*in_all(self.terms.price, change.size, begun_at_s, since_s))
+        self._held.setdefault(key, {})[user] = _Holding(change.size, since_s, booked_part)
 
     def so_far(self, key: ObjectKey, users: Iterable[str], at_s: UtcS) -> HeldSoFar:
         """Return the byte-seconds of users with an object, and their cost, until now."""
@@ -159,8 +159,7 @@ class HoldingBooks:
             holding = self._held.get(key, {}).get(user)
             if holding is not None:
                 found += holding.booked
-                for part in by_hours(holding.since_s, at_s):
-                    found += self._priced(byte_seconds(holding.size, *part))
+                found += HeldSoFar(*in_all(self.terms.price, holding.size, holding.since_s, at_s))
         return found
 
     def _priced(self, byte_s: int) -> HeldSoFar:

@@ -5,8 +5,9 @@ the last run reads from the books which parts of these holdings are in them, and
 Until it has read that, changes wait here with their times.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 
@@ -17,6 +18,8 @@ from gateway.ledger.db.usage.records import UsageRecord
 from gateway.objects.billing import LOOK_BACK_S, HeldSoFar, HoldingBooks, HoldTerms
 from gateway.objects.catalogue import HeldObject, HoldingChange, ObjectCatalogue, ObjectKey
 from policies.costs.holding import HOUR_S, HoldPrice
+
+RESUMED_AT_ONCE: Final = 100  # holdings of the last run, in one turn of the loop
 
 
 class ObjectBooks(Protocol):
@@ -65,7 +68,7 @@ class Holdings:
         self._made = HoldingBooks(books.terms())
         self._begun: dict[ObjectKey, dict[str, UtcS]] = {}  # of the last run, by the object host
         # Changes since then, until it is known what is booked; None: nothing is waited for.
-        self._waiting: list[tuple[HoldingChange, UtcS]] | None = None
+        self._waiting: deque[tuple[HoldingChange, UtcS]] | None = None
         self._notes_holders = False  # whether the object host does: one of before does not
 
     @property
@@ -127,7 +130,7 @@ class Holdings:
 
         They wait for all users that held them, and for no user that had let go of them.
         """
-        self._waiting = [] if len(self._catalogue) else None
+        self._waiting = deque() if len(self._catalogue) else None
         for held in list(self._catalogue) if notes_holders else ():
             begun = self._begun.get(held.key, {})
             for user in begun:
@@ -141,7 +144,7 @@ class Holdings:
         """End all holdings: the object host has ended, and its objects are lost."""
         self._begun.clear()
         self._notes_holders = False
-        waiting, self._waiting = self._waiting or [], None
+        waiting, self._waiting = self._waiting or deque(), None
         for change, at_s in waiting:
             self._book(self._made.change(change, at_s))
         self.account()
@@ -157,11 +160,24 @@ class Holdings:
         except GridError as error:
             self._say(f"the books of held objects can't be read: {error}")
             booked = {}
-        waiting, self._waiting = self._waiting or [], None
-        for change, at_s in waiting:
+        # One turn of the loop takes a part of them: leases and heartbeats must not wait for all.
+        # What changes meanwhile is put behind them. If the host ends, `host_ended` takes the rest.
+        waiting = self._waiting
+        while waiting is not None and waiting is self._waiting and waiting:
+            self._go_on(waiting, booked)
+            await trio.lowlevel.checkpoint()
+        if waiting is self._waiting:
+            self._waiting = None
+            self._begun.clear()
+
+    def _go_on(
+        self, waiting: deque[tuple[HoldingChange, UtcS]], booked: Mapping[int, UtcS]
+    ) -> None:
+        """Take the first of the changes that wait, in their order."""
+        for _ in range(min(RESUMED_AT_ONCE, len(waiting))):
+            change, at_s = waiting.popleft()
             begun_at_s = self._begun.get(change.key, {}).pop(change.user, None)
             if change.is_held and begun_at_s is not None:
                 self._made.resume(change, begun_at_s, booked, at_s)
             else:
                 self._book(self._made.change(change, at_s))
-        self._begun.clear()

@@ -69,6 +69,24 @@ def by_hours(since_s: UtcS, until_s: UtcS) -> Iterator[tuple[UtcS, UtcS]]:
         since_s = next_s
 
 
+def in_all(price: HoldPrice, size: int, since_s: UtcS, until_s: UtcS) -> tuple[int, int]:
+    """Return byte-seconds and charge of `size` bytes for a time that is charged by the hour.
+
+    Both are exactly the sums over the parts of `by_hours`. All whole hours are alike, so the time
+    that this takes does not depend on their number.
+    """
+    is_whole = since_s % HOUR_S == 0
+    first_s = since_s if is_whole else UtcS((since_s // HOUR_S + 1) * HOUR_S)
+    last_s = UtcS(until_s // HOUR_S * HOUR_S)
+    if last_s <= first_s:
+        parts = [byte_seconds(size, *part) for part in by_hours(since_s, until_s)]
+        return sum(parts), sum(map(price.charge_nanos, parts))
+    hours, whole = int((last_s - first_s) // HOUR_S), size * HOUR_S
+    ends = (byte_seconds(size, since_s, first_s), byte_seconds(size, last_s, until_s))
+    byte_s = sum(ends) + hours * whole
+    return byte_s, sum(map(price.charge_nanos, ends)) + hours * price.charge_nanos(whole)
+
+
 def last_within(until_s: UtcS) -> UtcS:
     """Return the end of a part for the books, which count by the hour in which a record ended.
 

@@ -13,6 +13,7 @@ from federation.messages.objects import NoteHolder
 from federation.objects.manifests import SHA256
 from gateway.config.limits import ObjectRoom
 from gateway.ledger.db.errors import StoreError
+from gateway.objects import holdings
 from gateway.objects.billing import CLOSED_AT_ONCE, HoldingBooks, HoldTerms, number_of
 from gateway.objects.catalogue import HoldingChange, ObjectCatalogue, ObjectKey
 from gateway.objects.holdings import Holdings
@@ -267,6 +268,42 @@ async def test_a_gateway_goes_on_from_what_is_in_the_books():
     of_ann = [each for each in world.books.records if each.user == "ann"]
     assert of_ann[0].started_at_s == HOUR - 3601
     assert sum(each.held_byte_s for each in of_ann) == SIZE * 3621
+
+
+async def test_many_holdings_of_the_last_run_are_taken_a_part_at_a_turn(monkeypatch):
+    monkeypatch.setattr(holdings, "RESUMED_AT_ONCE", 3)
+    world = World()
+    for number in range(2, 22):
+        world.catalogue.adopt(key(number), SIZE, "ann", HOUR, HOUR)
+        world.holdings.told(key(number), "ann", UtcS(HOUR - 90 * 86_400))
+    turn, turns = 0, []
+    real = HoldingBooks.resume
+
+    def resume(books, *args):
+        turns.append(turn)
+        real(books, *args)
+
+    monkeypatch.setattr(HoldingBooks, "resume", resume)
+    async for _ in taken_over(world, begun={"ann": HOUR - 90 * 86_400}):
+        world.books.go_on.set()
+        while len(turns) < 5:
+            turn += 1
+            await trio.lowlevel.checkpoint()
+        world.catalogue.clear(world.now_s)  # in the middle of it
+        world.holdings.account()
+        while len(turns) < 21:
+            turn += 1
+            await trio.lowlevel.checkpoint()
+    # Two parts may fall between two looks, as trio draws the order of tasks in each turn.
+    assert max(turns.count(each) for each in turns) <= 6
+    world.now_s += 100
+    world.holdings.stop()
+    # All that was held has ended when it was dropped, and nothing counts after that.
+    ended = {}
+    for each in world.books.records:
+        ended[each.worker] = max(ended.get(each.worker, 0.0), each.ended_at_s)
+    assert len(ended) == 21
+    assert set(ended.values()) == {HOUR - 2**-22}
 
 
 async def test_one_who_had_let_go_pays_no_more_after_a_restart():
