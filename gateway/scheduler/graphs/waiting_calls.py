@@ -86,7 +86,8 @@ class WaitingCalls:
             or is not known.
 
     Attributes:
-        sources: the jobs of which calls may wait for tasks; of others nothing need be told.
+        sources: the jobs of which calls may wait for tasks; of ended tasks of others nothing need
+            be told.
         stages: which jobs read results of which, for people.
         touched: the jobs of which calls have ended here, until `take_touched`.
     """

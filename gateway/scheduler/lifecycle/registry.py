@@ -119,8 +119,7 @@ class JobRegistry:
         if not job.is_over or job.id not in self.jobs:
             return
         self._losses.settle(job, utc_s)
-        if job.id in self._graphs.sources:
-            self._graphs.finished(job)
+        self._graphs.finished(job)  # of each: one that only reads is a stage, too
         del self.jobs[job.id]
         self._dispatcher.forget(job)
         if self.shares is not None:

@@ -14,7 +14,7 @@ from federation.reasons import Reason
 from gateway.base.tags import OBJECTS_TAG
 from gateway.ledger.db import records
 from gateway.scheduler import broker
-from gateway.scheduler.graphs import waiting_calls
+from gateway.scheduler.graphs import stages, waiting_calls
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import HoldObjects, ReadOutcomes, TakeObjects
 from gateway.scheduler.model.events import JobFate, OutcomesRead
@@ -660,3 +660,29 @@ def test_the_calls_of_a_client_are_bound_before_its_limit_fails_them():
             )
         )
     assert (world.job("b").done, world.job("b").failed) == (60, 0)
+
+
+def test_a_job_that_only_reads_is_a_stage_with_figures_after_its_end_and_leaves_nothing(
+    monkeypatch,
+):
+    monkeypatch.setattr(stages, "STAGES_MAX", 6)
+    world = GraphWorld(slots=4)
+    for number in range(10):
+        source, sink = f"a{number}", f"b{number}"
+        (order,) = orders(world.submit(1, source))
+        world.open(sink)
+        world.wait_for(sink, 0, [(source, 0, 1)])
+        world.do(events.JobClosed(CLIENT, sink, 1))
+        (begun,) = orders(world.report(order))
+        world.report(begun)
+        world.do(events.JobClosed(CLIENT, source, 1))
+    assert not world.broker.jobs
+    graphs = world.broker.graphs
+    rows = graphs.stages.of("b9")
+    assert [row["id"] for row in rows] == ["a9", "b9"]
+    assert all(row["name"] for row in rows)
+    assert [(row["total"], row["done"]) for row in rows] == [(1, 1), (1, 1)]
+    assert len(graphs.stages._ended) <= 6
+    assert len(graphs.stages._reads) <= 6
+    assert not graphs._readers
+    assert not graphs.sources
