@@ -5,9 +5,12 @@ user's sessions, jobs or names holds it to the end of the last one. A record has
 one object and one user within one hour: it is made at the end of the hour, or of the holding. Its
 columns, where there is no task:
 
-    job      "held/" and the hour, UTC     first    a number of project, object, user and begin
+    job      "held/" and the hour, UTC     first    a number of scope, object, user and begin
     name     HELD_NAME                     worker   the digest; merged away when it is rolled up
     pool     HELD_POOL                     price    of a GB-month
+
+What is held for another site's calls has that site before its job, as their tasks have, and costs
+nothing: no statement between sites has it.
 
 The same part of a holding is the same record in each run: a gateway that takes over the object
 host of one that was lost goes on from the records that are in the books, by what the object host
@@ -23,6 +26,7 @@ from typing import Final
 
 from federation.clocks import UtcS
 from federation.objects.manifests import digest_text
+from gateway.base.scopes import ObjectScope
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.objects.catalogue import HoldingChange, ObjectKey
 from policies.costs.holding import (
@@ -49,6 +53,10 @@ class HoldTerms:
 
     price: HoldPrice
     group_of: Callable[[str], str] = lambda _user: ""
+
+    def price_for(self, scope: ObjectScope) -> HoldPrice:
+        """Return the price of objects of a scope: those of other sites' calls are free so far."""
+        return HoldPrice(0, self.price.currency) if scope.sender else self.price
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +157,7 @@ class HoldingBooks:
         while (ended_at_s := booked.get(number_of(key, user, since_s))) is not None:
             since_s = end_of(ended_at_s)
         # It may have begun months ago: what is booked is worked out, not read hour by hour.
-        booked_part = HeldSoFar(*in_all(self.terms.price, change.size, begun_at_s, since_s))
+        booked_part = HeldSoFar(*in_all(self._price_of(key), change.size, begun_at_s, since_s))
         self._held.setdefault(key, {})[user] = _Holding(change.size, since_s, booked_part)
 
     def so_far(self, key: ObjectKey, users: Iterable[str], at_s: UtcS) -> HeldSoFar:
@@ -159,11 +167,13 @@ class HoldingBooks:
             holding = self._held.get(key, {}).get(user)
             if holding is not None:
                 found += holding.booked
-                found += HeldSoFar(*in_all(self.terms.price, holding.size, holding.since_s, at_s))
+                found += HeldSoFar(
+                    *in_all(self._price_of(key), holding.size, holding.since_s, at_s)
+                )
         return found
 
-    def _priced(self, byte_s: int) -> HeldSoFar:
-        return HeldSoFar(byte_s, self.terms.price.charge_nanos(byte_s))
+    def _price_of(self, key: ObjectKey) -> HoldPrice:
+        return self.terms.price_for(ObjectScope.read(key.scope))
 
     def _book(
         self, key: ObjectKey, user: str, holding: _Holding, until_s: UtcS
@@ -171,7 +181,8 @@ class HoldingBooks:
         """Return the records of a holding up to a moment, and count them as made."""
         records = []
         for part in by_hours(holding.since_s, until_s):
-            found = self._priced(byte_seconds(holding.size, *part))
+            byte_s = byte_seconds(holding.size, *part)
+            found = HeldSoFar(byte_s, self._price_of(key).charge_nanos(byte_s))
             holding.booked += found
             if found.byte_s:
                 records.append(self._record(key, user, part, found))
@@ -183,14 +194,14 @@ class HoldingBooks:
     ) -> UsageRecord:
         since_s, until_s = part
         hour = datetime.fromtimestamp(float(since_s), UTC).strftime("%Y-%m-%dT%H")
-        price = self.terms.price
+        scope, price = ObjectScope.read(key.scope), self._price_of(key)
         return UsageRecord(
-            job=f"held/{hour}",
+            job=scope.record_job("held", hour),
             first=number_of(key, user, since_s),
             tasks=0,
             attempt=1,
             user=user,
-            project=key.scope,
+            project=scope.project,
             name=HELD_NAME,
             pool=HELD_POOL,
             worker=digest_text(key.digest),

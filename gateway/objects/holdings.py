@@ -37,8 +37,8 @@ class ObjectBooks(Protocol):
         Raises GridError where the books can't be read.
         """
 
-    def objection(self, user: str, project: str) -> str:
-        """Return why no budget pays for holding objects, or an empty text."""
+    def objection(self, user: str, scope: str) -> str:
+        """Return why no budget pays for holding objects of a scope, or an empty text."""
 
 
 class Holdings:

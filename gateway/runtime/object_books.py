@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from sqlalchemy.exc import SQLAlchemyError
 
 from federation.clocks import UtcS
+from gateway.base.scopes import ObjectScope
 from gateway.config.groups import owner_of
 from gateway.config.site import SiteConfig
 from gateway.ledger.db.errors import StoreError
@@ -59,7 +60,9 @@ class SiteObjectBooks:
         server, utc_s = self._site.server, self._site.runtime.utc_s()
         writes = []
         for record in records:
-            for budget_account in self._budgets_of(record.user, record.project):
+            # What is held or moved for another site's calls costs nothing: no budget pays for it.
+            payers = () if record.origin else self._budgets_of(record.user, record.project)
+            for budget_account in payers:
                 if nanos := used_of(budget_account, record):
                     budget_account.spend(nanos, utc_s)
             writes.append(Write(record))
@@ -75,10 +78,11 @@ class SiteObjectBooks:
             raise StoreError(str(error)) from error
         return found
 
-    def objection(self, user: str, project: str) -> str:
+    def objection(self, user: str, scope: str) -> str:
         """See ObjectBooks."""
-        price = self._price()
-        budget_accounts = self._budgets_of(user, project) if price.nanos else ()
+        found_scope = ObjectScope.read(scope)
+        price = self.terms().price_for(found_scope)
+        budget_accounts = self._budgets_of(user, found_scope.project) if price.nanos else ()
         if not budget_accounts:
             return ""
         if (found := unpayable(budget_accounts, price.currency, "")) is not None:

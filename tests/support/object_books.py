@@ -18,6 +18,6 @@ class FreeBooks:
         """Return no records."""
         return {}
 
-    def objection(self, user, project):
+    def objection(self, user, scope):
         """Return no objection."""
         return ""

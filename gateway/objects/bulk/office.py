@@ -14,6 +14,7 @@ from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.objects.manifests import digest_text
 from federation.signed.transfers import TICKET_S, TransferReceipt, TransferTicket, fits
+from gateway.base.scopes import ObjectScope
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.objects.billing import HELD_POOL
 from gateway.objects.catalogue import HeldObject
@@ -132,14 +133,14 @@ def moved_record(fact: MovedObject, utc_s: UtcS, currency: str, group: str) -> U
     job begins with the site whose work it is for, as those of its tasks do.
     """
     hour = datetime.fromtimestamp(float(utc_s), UTC).strftime("%Y-%m-%dT%H")
-    project, _, sender = fact.scope.partition("\u00a0@")  # of another site's job: see JobSpec.scope
+    scope = ObjectScope.read(fact.scope)
     return UsageRecord(
-        job=f"{sender}:moved/{hour}" if sender else f"moved/{hour}",
+        job=scope.record_job("moved", hour),
         first=int(fact.ticket[:_NUMBER_DIGITS], 16),
         tasks=0,
         attempt=1,
         user=fact.user,
-        project=project,
+        project=scope.project,
         name=MOVED_NAME,
         pool=HELD_POOL,
         worker=digest_text(fact.digest),

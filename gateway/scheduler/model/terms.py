@@ -7,6 +7,7 @@ from typing import Final
 from federation.clocks import UtcS
 from federation.offers import show_time
 from federation.users import site_of
+from gateway.base.scopes import ObjectScope
 from gateway.scheduler.model.job_grants import JobGrant
 from policies.access.entitlements import Work
 from policies.parties import Owner
@@ -166,7 +167,7 @@ class JobSpec:
     @property
     def scope(self) -> str:
         """The project of its objects here; of another site's job one that no user can name."""
-        return f"{self.project}\u00a0@{self.path[-1]}" if self.path else self.project
+        return str(ObjectScope(self.project, self.path[-1] if self.path else ""))
 
     @property
     def whose(self) -> Owner:

@@ -43,6 +43,12 @@ def moved_bytes(site):
     return sum(row[at] for row in found["rows"])
 
 
+def kinds_by_origin(site):
+    """The (origin, project, kind) of the records of data in a site's books."""
+    found = site.ask("report", kind="cost", by=["origin", "project", "kind"], whose="all")
+    return {tuple(row[:3]) for row in found["rows"] if row[2] != "time"}
+
+
 def held(site):
     return site.ask("objects", all_users=True)
 
@@ -62,6 +68,8 @@ def test_calls_with_references_run_at_another_site_and_the_object_ends_with_them
     size = array.nbytes
     wait_until(lambda: size <= moved_bytes(paris) < size + 10_000, "it is in the books of Paris")
     wait_until(lambda: not held(paris), "paris lets go of it after its contract")
+    theirs = {("london", "default", "held"), ("london", "default", "moved")}
+    wait_until(lambda: kinds_by_origin(paris) == theirs, "both are in its books as London's")
     wait_until(lambda: not held(london), "london lets go of it with its client")
 
 

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from federation.clocks import UtcS
 from federation.messages.objects import NoteHolder
 from federation.objects.manifests import SHA256
+from gateway.base.scopes import ObjectScope
 from gateway.config.limits import ObjectRoom
 from gateway.ledger.db.errors import StoreError
 from gateway.objects import holdings
 from gateway.objects.billing import CLOSED_AT_ONCE, HoldingBooks, HoldTerms, number_of
+from gateway.objects.bulk.office import MovedObject, moved_record
 from gateway.objects.catalogue import HoldingChange, ObjectCatalogue, ObjectKey
 from gateway.objects.holdings import Holdings
 from policies.costs.holding import HoldPrice, byte_seconds
@@ -138,6 +140,27 @@ def test_a_gateway_that_is_lost_at_any_point_counts_nothing_twice_and_loses_no_t
     assert abs(whole.byte_s - byte_s) <= SIZE * 1e-5 * len(found)
 
 
+def test_what_is_held_for_another_sites_calls_is_theirs_and_costs_nothing():
+    books = HoldingBooks(TERMS)
+    theirs = ObjectScope("risk", "paris")
+    foreign, own = key(scope=str(theirs)), key()
+    for each in (foreign, own):
+        books.change(HoldingChange(each, "ann@paris", SIZE, is_held=True), HOUR)
+    so_far = books.so_far(foreign, ["ann@paris"], UtcS(HOUR + 60))
+    assert (so_far.byte_s, so_far.cost_nanos) == (SIZE * 60, 0)
+    found, ours = books.stop(UtcS(HOUR + 60))
+    assert (found.job, found.project, found.origin) == ("paris:held/2025-11-28T15", "risk", "paris")
+    assert (found.user, found.held_byte_s, found.cost_nanos) == ("ann@paris", SIZE * 60, 0)
+    assert (found.price_nanos, found.currency) == (0, "USD")
+    assert (ours.job, ours.project, ours.origin) == ("held/2025-11-28T15", "risk", "")
+    assert ours.cost_nanos > 0
+    assert ours.first != found.first
+    # Bytes that have moved for the same calls are booked in the same way.
+    fact = MovedObject("a" * 32, "paris", "london", b"\2" * 33, str(theirs), "ann@paris", "c", 9, 0)
+    moved = moved_record(fact, HOUR, "USD", "")
+    assert (moved.job, moved.project) == ("paris:moved/2025-11-28T15", "risk")
+
+
 def test_numbers_fit_the_books_and_differ():
     numbers = {number_of(key(n), "ann", HOUR + n) for n in range(200)}
     assert len(numbers) == 200
@@ -169,7 +192,7 @@ class Books:
             raise StoreError("no disk")
         return self.known
 
-    def objection(self, user, project):
+    def objection(self, user, scope):
         return ""
 
 
