@@ -18,7 +18,7 @@ knows of begins (`resume`). Nothing is counted twice, and the tail is not lost.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -93,14 +93,18 @@ class HoldingBooks:
     """The holdings of a site, and the records of them.
 
     Args:
-        terms: by which records are made from now on.
+        terms: by which records are made.
+
+    Attributes:
+        terms: those of now; what was held before they came is charged by the earlier ones.
     """
 
     def __init__(self, terms: HoldTerms) -> None:
         self.terms = terms
+        self._older: list[tuple[UtcS, HoldTerms]] = []  # each until then; of time not yet booked
         self._held: dict[ObjectKey, dict[str, _Holding]] = {}
         self._closed_s = UtcS(0.0)
-        self._due: deque[tuple[ObjectKey, str]] = deque()
+        self._due: deque[tuple[ObjectKey, str, UtcS]] = deque()  # up to then
 
     def change(self, change: HoldingChange, at_s: UtcS) -> list[UsageRecord]:
         """Take a holding that begins or ends; return the records of one that ends."""
@@ -114,18 +118,35 @@ class HoldingBooks:
             self._held.pop(key, None)
         return [] if holding is None else self._book(key, user, holding, at_s)
 
+    def take_terms(self, terms: HoldTerms, at_s: UtcS) -> None:
+        """Go over to other terms. The time until now is booked at the price of until now."""
+        if terms.price != self.terms.price:
+            self._older.append((at_s, self.terms))
+            self._make_due(at_s)  # soon, as a crash would leave it to the new price
+        self.terms = terms
+
+    def _make_due(self, until_s: UtcS) -> None:
+        self._due.extend(
+            (key, user, until_s) for key, users in self._held.items() for user in users
+        )
+
     def close(self, at_s: UtcS) -> list[UsageRecord]:
-        """Return records of the last whole hour, of some holdings; of others at the next call."""
+        """Return records of the last whole hour, and of the time before the price changed.
+
+        They are of some holdings; those of others come at the next call.
+        """
         hour_s = UtcS(at_s // HOUR_S * HOUR_S)
         if hour_s > self._closed_s:
             self._closed_s = hour_s
-            self._due.extend((key, user) for key, users in self._held.items() for user in users)
+            self._make_due(hour_s)
         records: list[UsageRecord] = []
         for _ in range(min(CLOSED_AT_ONCE, len(self._due))):
-            key, user = self._due.popleft()
+            key, user, until_s = self._due.popleft()
             holding = self._held.get(key, {}).get(user)
             if holding is not None:
-                records += self._book(key, user, holding, self._closed_s)
+                records += self._book(key, user, holding, max(until_s, self._closed_s))
+        if not self._due:
+            self._older.clear()  # all that was held at these prices is booked
         return records
 
     def stop(self, at_s: UtcS) -> list[UsageRecord]:
@@ -157,7 +178,9 @@ class HoldingBooks:
         while (ended_at_s := booked.get(number_of(key, user, since_s))) is not None:
             since_s = end_of(ended_at_s)
         # It may have begun months ago: what is booked is worked out, not read hour by hour.
-        booked_part = HeldSoFar(*in_all(self._price_of(key), change.size, begun_at_s, since_s))
+        # Its cost is shown at the price of now: the books have what was charged.
+        price = self.terms.price_for(ObjectScope.read(key.scope))
+        booked_part = HeldSoFar(*in_all(price, change.size, begun_at_s, since_s))
         self._held.setdefault(key, {})[user] = _Holding(change.size, since_s, booked_part)
 
     def so_far(self, key: ObjectKey, users: Iterable[str], at_s: UtcS) -> HeldSoFar:
@@ -167,34 +190,46 @@ class HoldingBooks:
             holding = self._held.get(key, {}).get(user)
             if holding is not None:
                 found += holding.booked
-                found += HeldSoFar(
-                    *in_all(self._price_of(key), holding.size, holding.since_s, at_s)
-                )
+                for since_s, until_s, price in self._spans(key, holding.since_s, at_s):
+                    found += HeldSoFar(*in_all(price, holding.size, since_s, until_s))
         return found
 
-    def _price_of(self, key: ObjectKey) -> HoldPrice:
-        return self.terms.price_for(ObjectScope.read(key.scope))
+    def _spans(
+        self, key: ObjectKey, since_s: UtcS, until_s: UtcS
+    ) -> Iterator[tuple[UtcS, UtcS, HoldPrice]]:
+        """Yield [since, until) in parts of one price each."""
+        scope = ObjectScope.read(key.scope)
+        for ended_at_s, terms in (*self._older, (until_s, self.terms)):
+            if since_s < (stop_s := min(ended_at_s, until_s)):
+                yield since_s, stop_s, terms.price_for(scope)
+                since_s = stop_s
 
     def _book(
         self, key: ObjectKey, user: str, holding: _Holding, until_s: UtcS
     ) -> list[UsageRecord]:
         """Return the records of a holding up to a moment, and count them as made."""
         records = []
-        for part in by_hours(holding.since_s, until_s):
-            byte_s = byte_seconds(holding.size, *part)
-            found = HeldSoFar(byte_s, self._price_of(key).charge_nanos(byte_s))
-            holding.booked += found
-            if found.byte_s:
-                records.append(self._record(key, user, part, found))
+        for since_s, stop_s, price in self._spans(key, holding.since_s, until_s):
+            for part in by_hours(since_s, stop_s):
+                byte_s = byte_seconds(holding.size, *part)
+                found = HeldSoFar(byte_s, price.charge_nanos(byte_s))
+                holding.booked += found
+                if found.byte_s:
+                    records.append(self._record(key, user, part, found, price))
         holding.since_s = max(holding.since_s, until_s)
         return records
 
     def _record(
-        self, key: ObjectKey, user: str, part: tuple[UtcS, UtcS], found: HeldSoFar
+        self,
+        key: ObjectKey,
+        user: str,
+        part: tuple[UtcS, UtcS],
+        found: HeldSoFar,
+        price: HoldPrice,
     ) -> UsageRecord:
         since_s, until_s = part
         hour = datetime.fromtimestamp(float(since_s), UTC).strftime("%Y-%m-%dT%H")
-        scope, price = ObjectScope.read(key.scope), self._price_of(key)
+        scope = ObjectScope.read(key.scope)
         return UsageRecord(
             job=scope.record_job("held", hour),
             first=number_of(key, user, since_s),

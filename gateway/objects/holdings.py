@@ -104,10 +104,11 @@ class Holdings:
             self._order(NoteHolder(change.key.scope, change.key.digest, change.user, since_s))
 
     def close(self) -> None:
-        """Book the last hour once it is over, a part of it at each call; take in a new price."""
+        """Book the last hour, and the time until a new price, a part of them at each call."""
         if self._waiting is None:
-            self._made.terms = self._books.terms()
-            self._book(self._made.close(self._utc_s()))
+            now_s = self._utc_s()
+            self._made.take_terms(self._books.terms(), now_s)
+            self._book(self._made.close(now_s))
 
     def stop(self) -> None:
         """Book everything up to now: the gateway stops."""

@@ -66,6 +66,29 @@ def test_the_end_of_an_hour_is_booked_once_and_a_part_at_a_time():
     assert last.held_byte_s == SIZE * 2
 
 
+def test_a_new_price_is_taken_a_part_at_a_time_and_splits_what_ends_before_its_turn():
+    books = HoldingBooks(TERMS)
+    for each in range(CLOSED_AT_ONCE + 5):
+        books.change(begins(f"user {each}"), HOUR)
+    books.take_terms(HoldTerms(HoldPrice(0, "EUR")), UtcS(HOUR + 60))
+    late = f"user {CLOSED_AT_ONCE + 4}"
+    books.take_terms(HoldTerms(HoldPrice(10**9, "USD")), UtcS(HOUR + 90))
+    assert len(books.close(UtcS(HOUR + 90))) == CLOSED_AT_ONCE
+    shown = books.so_far(key(), [late], UtcS(HOUR + 100))
+    found = books.change(ends(late), UtcS(HOUR + 100))
+    assert [(each.held_byte_s, each.currency) for each in found] == [
+        (SIZE * 60, "USD"),
+        (SIZE * 30, "EUR"),
+        (SIZE * 10, "USD"),
+    ]
+    assert [each.price_nanos for each in found] == [TERMS.price.nanos, 0, 10**9]
+    assert shown.cost_nanos == sum(each.cost_nanos for each in found)
+    rest = [*books.close(UtcS(HOUR + 101)), *books.close(UtcS(HOUR + 102))]
+    assert len(rest) == 4 + CLOSED_AT_ONCE + 4
+    last = books.stop(UtcS(HOUR + 110))
+    assert {(each.held_byte_s, each.price_nanos) for each in last} == {(SIZE * 20, 10**9)}
+
+
 def test_each_user_pays_for_an_object_in_full():
     books = HoldingBooks(TERMS)
     books.change(begins("ann"), HOUR)
@@ -239,12 +262,22 @@ def test_the_object_host_is_told_of_all_holders_but_the_first(world):
     assert world.books.records[-1].held_byte_s == SIZE * 5
 
 
-def test_a_new_price_holds_from_the_next_hour_on(world):
+def test_a_new_price_holds_from_now_on_and_not_for_the_time_before(world):
     world.put("ann", 1)
+    world.now_s += 1800
     world.books.price = HoldPrice(0, "USD")
-    world.now_s += 3600
     world.holdings.close()
-    assert [each.cost_nanos for each in world.books.records] == [0]
+    [before] = world.books.records  # at once, so that a crash leaves none of it to the new price
+    charge = TERMS.price.charge_nanos(SIZE * 1800)
+    assert (before.held_byte_s, before.cost_nanos) == (SIZE * 1800, charge)
+    assert (before.price_nanos, before.ended_at_s) == (TERMS.price.nanos, HOUR + 1800)
+    world.now_s += 1800
+    world.holdings.close()
+    after = world.books.records[-1]
+    assert (after.held_byte_s, after.cost_nanos, after.price_nanos) == (SIZE * 1800, 0, 0)
+    assert (after.job, before.job) == (before.job, after.job)
+    assert after.first != before.first
+    assert len(world.books.records) == 2
 
 
 async def test_a_lost_object_host_ends_all_holdings(world):
