@@ -116,8 +116,8 @@ def usage_before(before_s: UtcS) -> Merging:
 def _usage_groups(connection: Connection, conditions: Sequence[ColumnElement[bool]]) -> Found:
     number = past_of(connection).number
     is_booked = exists().where(transfers.c.key == USE_KEY, transfers.c.number > number)
-    # Of bytes that were held, the worker is the object: the rows of all objects are one in the end.
-    worker = case((usage.c.kind == literal_column("'held'", String), ""), else_=usage.c.worker)
+    # Of bytes, held or moved, the worker is the object: the rows of all objects are one in the end.
+    worker = case((usage.c.kind != literal_column("'time'", String), ""), else_=usage.c.worker)
     inner = (
         select(
             *(each for each in usage.columns if each.name != "worker"),

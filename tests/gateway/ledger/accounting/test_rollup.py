@@ -340,6 +340,24 @@ def test_what_users_held_becomes_a_row_for_each_hour(
     assert audited(url).is_clean
 
 
+def test_objects_that_moved_become_a_row_for_each_hour(
+    url: str, commit: Commit, usage: Usage
+) -> None:
+    moved = {"kind": "moved", "tasks": 0, "wall_ns": 0, "cpu_ns": 0, "peak_memory_bytes": 0}
+    records = [
+        usage(job="paris:moved/1", first=2**59 + n, worker=f"b3:{n}", moved_bytes=10, **moved)
+        for n in range(5)
+    ]
+    with closing(SqlStore(url)) as store:
+        commit(store, *records)
+        before = store.usage.totals([Dimension.KIND])
+        roll_up(store, BEGIN_S + 400 * DAY_S)
+        assert store.usage.totals([Dimension.KIND]) == before
+    assert [(each.key, each.moved_bytes) for each in before] == [(("moved",), 50)]
+    assert rows(url, "usage") == 1
+    assert audited(url).is_clean
+
+
 def test_what_was_left_as_it_was_not_over_is_rolled_up_when_it_is(
     url: str, commit: Commit, usage: Usage
 ) -> None:
