@@ -14,10 +14,11 @@ docs/dropins.md has its terms. Needs joblib 1.5 or newer.
 """
 
 import concurrent.futures
+import contextlib
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 from joblib.parallel import (
@@ -30,6 +31,7 @@ from joblib.parallel import (
 
 from federation.address import TOKEN_VARIABLE
 from federation.client import Client
+from federation.compat.large_arguments import LargeValues
 from federation.compat.tasks import run_joblib_batch
 from federation.engine.futures import TaskFuture, abandon_all
 from federation.engine.objects import ObjectRef
@@ -38,10 +40,6 @@ from federation.sessions.task_passes import is_pass
 
 NAME: Final = "gridfed"
 LARGE_BYTES: Final = 1 << 20  # joblib's own limit for mapping arrays, where it gives none
-# Collections among the arguments are searched for large values so deep (a batch has three levels of
-# its own: calls, a call, its arguments), and up to so many items.
-DEPTH_MAX: Final = 5
-LENGTH_MAX: Final = 10_000
 SLOTS_MIN: Final = 2  # with one, joblib would run the loop in this process
 
 _lock = threading.Lock()
@@ -100,8 +98,7 @@ class GridfedBackend(AutoBatchingMixin, ParallelBackendBase):
         self._kinds: dict[str, tuple[Client, Callable[..., Any]]] = {}
         self._futures: set[TaskFuture[Any]] = set()
         self._large_bytes: float = LARGE_BYTES
-        # By identity: the value, so that no other gets its identity, and its object if it has one.
-        self._objects: dict[int, tuple[Any, ObjectRef[Any] | None]] = {}
+        self._large = LargeValues(self._put)
         self._callbacks: concurrent.futures.ThreadPoolExecutor | None = None
 
     @property
@@ -143,27 +140,34 @@ class GridfedBackend(AutoBatchingMixin, ParallelBackendBase):
 
     def start_call(self) -> None:
         """Begin a loop."""
+        self._large = LargeValues(self._put, self._large_bytes)
         self._callbacks = concurrent.futures.ThreadPoolExecutor(1, "gridfed-joblib")
 
     def stop_call(self) -> None:
-        """End a loop: large values that it has put are let go of."""
+        """End a loop, and let go of the large values that it has left."""
         if self._callbacks is not None:
             self._callbacks.shutdown(wait=False, cancel_futures=True)
         self._callbacks = None
-        self._objects.clear()
+        self._large.clear()
         self._kinds.clear()
 
     def submit(
         self, func: Any, callback: Callable[[TaskFuture[Any]], object] | None = None
     ) -> TaskFuture[Any]:
         """Submit a batch. `callback` runs in a thread of its own: it takes the next calls."""
-        client, run = self._kind(func.items[0][0])
-        future: TaskFuture[Any] = client.submit(run, self._with_objects(func.items, 0))
+        large = self._large
+        calls, uses = large.replaced(func.items)
+        try:
+            client, run = self._kind(func.items[0][0])
+            future: TaskFuture[Any] = client.submit(run, calls)
+        except BaseException:
+            large.ended(uses)
+            raise
         self._futures.add(future)
-        callbacks = self._callbacks
         future.add_done_callback(self._futures.discard)
-        if callback is not None:
-            future.add_done_callback(functools.partial(_hand_over, callbacks, callback))
+        future.add_done_callback(
+            functools.partial(_hand_over, self._callbacks, callback, lambda: large.ended(uses))
+        )
         return future
 
     def _kind(self, function: Any) -> tuple[Client, Callable[..., Any]]:
@@ -176,27 +180,6 @@ class GridfedBackend(AutoBatchingMixin, ParallelBackendBase):
             run = functools.partial(run_joblib_batch, name)
             self._kinds[name] = self.client.options(**options), run
         return self._kinds[name]
-
-    def _with_objects(self, value: Any, depth: int) -> Any:
-        """Return arguments with references in place of large values; the same where none is."""
-        if type(value) in (list, tuple):
-            if depth > DEPTH_MAX or len(value) > LENGTH_MAX:
-                return value
-            items = [self._with_objects(each, depth + 1) for each in value]
-            is_same = all(new is old for new, old in zip(items, value, strict=True))
-            return value if is_same else type(value)(items)
-        if type(value) is dict:
-            if depth > DEPTH_MAX or len(value) > LENGTH_MAX:
-                return value
-            found = {key: self._with_objects(each, depth + 1) for key, each in value.items()}
-            return value if all(found[key] is value[key] for key in value) else found
-        return self._as_object(value) if size_of(value) >= self._large_bytes else value
-
-    def _as_object(self, value: Any) -> Any:
-        known = self._objects.get(id(value))
-        if known is None:
-            known = self._objects[id(value)] = value, self._put(value)
-        return value if known[1] is None else known[1]
 
     def _put(self, value: Any) -> ObjectRef[Any] | None:
         client = self.client.options(**self._options) if self._options else self.client
@@ -222,36 +205,23 @@ class GridfedBackend(AutoBatchingMixin, ParallelBackendBase):
 
 def _hand_over(
     callbacks: concurrent.futures.Executor | None,
-    callback: Callable[[TaskFuture[Any]], object],
+    callback: Callable[[TaskFuture[Any]], object] | None,
+    after: Callable[[], object],
     future: TaskFuture[Any],
 ) -> None:
-    """Call back in another thread: this one drives the connection."""
-    try:
-        if callbacks is not None:
-            callbacks.submit(callback, future)
-    except RuntimeError:
-        return  # the loop has ended
+    """Call back in another thread: this one drives the connection. Then call `after`."""
+
+    def call_back() -> None:
+        try:
+            if callback is not None:
+                callback(future)
+        finally:
+            after()
+
+    if callbacks is not None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            callbacks.submit(call_back)
 
 
 def _array_type(value: Any) -> type:
     return next(each for each in type(value).__mro__ if each.__name__ == "ndarray")
-
-
-def _sizes(value: Any) -> Iterator[Any]:
-    yield getattr(value, "nbytes", None)  # arrays
-    if hasattr(value, "memory_usage"):  # frames and series of pandas
-        used = value.memory_usage()
-        yield int(used.sum()) if hasattr(used, "sum") else used
-    yield getattr(getattr(value, "data", None), "nbytes", None)  # sparse matrices
-
-
-def size_of(value: Any) -> int:
-    """Return about how many bytes a value has, if it is one of arrays, tables or bytes; else 0."""
-    if type(value) in (bytes, bytearray):
-        return len(value)
-    if isinstance(value, type):
-        return 0
-    try:
-        return next((int(each) for each in _sizes(value) if isinstance(each, int)), 0)
-    except Exception:  # noqa: BLE001 - a user's class may raise anything
-        return 0

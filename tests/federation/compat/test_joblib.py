@@ -3,6 +3,7 @@
 import multiprocessing
 import threading
 import time
+import weakref
 
 import joblib
 import numpy as np
@@ -131,6 +132,43 @@ def test_objects_are_let_go_of_after_the_loop(grid):
         reference.result()
 
 
+def test_values_of_batches_that_have_ended_are_let_go_of_within_the_loop(grid, monkeypatch):
+    put, values, leases = type(grid).put, [], weakref.WeakSet()
+    most = {"values": 0, "objects": 0}
+
+    def noted(client, value, **named):
+        reference = put(client, value, **named)
+        leases.add(reference.lease)
+        return reference
+
+    def scenarios():
+        for number in range(50):
+            array = np.full(200_000, float(number))
+            values.append(weakref.finalize(array, int))
+            most["values"] = max(most["values"], sum(each.alive for each in values))
+            most["objects"] = max(most["objects"], len(leases))
+            yield delayed(facts)(array)
+
+    monkeypatch.setattr(type(grid), "put", noted)
+    found = Parallel(batch_size=1)(scenarios())
+    assert [each[0] for each in found] == [2e5 * number for number in range(50)]
+    assert most["values"] <= 15, most
+    assert most["objects"] <= 15, most
+
+
+def test_a_value_that_all_calls_share_is_put_once(grid, monkeypatch):
+    put, puts, book = type(grid).put, [], np.ones(300_000)
+
+    def noted(client, value, **named):
+        puts.append(len(puts))
+        return put(client, value, **named)
+
+    monkeypatch.setattr(type(grid), "put", noted)
+    found = Parallel(batch_size=1, pre_dispatch=1)(delayed(facts)(book) for _ in range(20))
+    assert found == [(3e5, False, "ndarray")] * 20
+    assert puts == [0]
+
+
 @pytest.mark.parametrize("inner", [inner_loop, chosen_inner_loop])
 def test_loops_within_tasks_end(grid, inner):
     """More of them than slots, and each waits for its own."""
@@ -204,32 +242,3 @@ def test_models_of_scikit_learn_are_those_of_a_plain_loop(client):
         assert models() == plain
     names = {job["name"] for job in client.jobs(10)}
     assert {"_fit_and_score", "_parallel_build_trees"} <= names
-
-
-@pytest.mark.parametrize(
-    ("value", "size"),
-    [
-        (b"four", 4),
-        (np.ones(4), 32),
-        ("a text", 0),
-        (np.ndarray, 0),
-        ([np.ones(4)], 0),
-    ],
-)
-def test_the_size_of_a_value_is_told_by_its_class(value, size):
-    assert backend.size_of(value) == size
-
-
-def test_the_size_of_tables_and_sparse_matrices():
-    import pandas as pd
-    import scipy.sparse
-
-    class Strange:
-        @property
-        def nbytes(self):
-            raise LookupError
-
-    assert backend.size_of(pd.DataFrame({"a": [1.0, 2.0]}, index=[1, 2])) == 32
-    assert backend.size_of(pd.Series([1.0, 2.0], index=[1, 2])) == 16
-    assert backend.size_of(scipy.sparse.eye(4).tocsr()) == 32
-    assert backend.size_of(Strange()) == 0
