@@ -8,6 +8,7 @@
 docs/dropins.md lists what is there. Dask is needed for its collections alone.
 """
 
+import concurrent.futures
 import importlib.util
 import logging
 import os
@@ -38,7 +39,7 @@ from federation.graphs.collections import (
     optimized,
 )
 from federation.sessions.task_passes import is_pass
-from federation.words import Length
+from federation.words import Length, read_timeout
 
 T = TypeVar("T")
 
@@ -72,7 +73,7 @@ class Client:
 
     Attributes:
         grid: the federation.Client below, with its options.
-        lasting: futures of `fire_and_forget`, for which `close` waits.
+        lasting: calls of `fire_and_forget` that are not done; `close` waits for them.
     """
 
     asynchronous = False  # Dask asks whether `get` waits
@@ -97,7 +98,7 @@ class Client:
         self.grid = grid if name is None else grid.options(name=name)
         self._views: dict[Any, GridClient] = {}
         self._by_key: weakref.WeakValueDictionary[str, Future[Any]] = weakref.WeakValueDictionary()
-        self.lasting: list[Future[Any]] = []
+        self.lasting: set[TaskFuture[Any]] = set()
         self._dask: Any = None
         with _lock:
             _current.append(self)
@@ -205,7 +206,8 @@ class Client:
         """Return the values of futures, in the nesting of lists, tuples, sets and dicts given.
 
         Args:
-            errors: "raise" the first exception; or "skip", which leaves out what has failed.
+            errors: "raise" the first exception; or "skip", which leaves out what has failed (in a
+                named tuple it is None).
             direct: ignored.
         """
         if errors not in ("raise", "skip"):
@@ -215,6 +217,10 @@ class Client:
         if isinstance(futures, Mapping):
             found = {name: each for name, each in futures.items() if _is_kept(each, errors)}
             return {name: self.gather(each, errors) for name, each in found.items()}
+        if isinstance(futures, tuple) and hasattr(futures, "_make"):  # a named tuple
+            return futures._make(
+                self.gather(each, errors) if _is_kept(each, errors) else None for each in futures
+            )
         if isinstance(futures, (list, tuple, set, frozenset)):
             kind = type(futures)
             return kind(self.gather(each, errors) for each in futures if _is_kept(each, errors))
@@ -320,7 +326,10 @@ class Client:
         return dict(self.grid.ask("status"))
 
     def close(self, timeout: Length | None = None) -> None:
-        """Drop all that is not done, and disconnect; wait for calls of `fire_and_forget`."""
+        """Drop all that is not done, and disconnect; wait for calls of `fire_and_forget`.
+
+        Raises TimeoutError where these are not done within `timeout`: they are dropped, too.
+        """
         with _lock:
             if self in _current:
                 _current.remove(self)
@@ -331,9 +340,17 @@ class Client:
             if dask.config.get("scheduler", None) is self:
                 self._dask.__exit__(None, None, None)
             self._dask = None
-        if self.lasting:
-            wait(self.lasting, timeout)
-        drop(self.grid._engines.own, "their client was closed")
+        calls = set(self.lasting)
+        self.lasting.clear()
+        try:
+            late = concurrent.futures.wait(calls, read_timeout(timeout)).not_done if calls else ()
+        finally:  # also after Ctrl-C
+            drop(self.grid._engines.own, "their client was closed")
+        if late:
+            raise TimeoutError(
+                f"{len(late)} of {len(calls)} calls of fire_and_forget were not done when the "
+                "client was closed, and are dropped: give close a longer timeout, or none"
+            )
 
     shutdown = close
 
@@ -367,8 +384,10 @@ def get_client(address: Any = None, timeout: Length | None = None) -> Client:
 def fire_and_forget(obj: Any) -> None:
     """Let calls run though nothing refers to their futures; `close` of their client waits."""
     for each in _futures_of(obj):
-        if isinstance(each.client, Client):
-            each.client.lasting.append(each)
+        if isinstance(each.client, Client) and isinstance(each.held, TaskFuture):
+            lasting = each.client.lasting
+            lasting.add(each.held)
+            each.held.add_done_callback(lasting.discard)
 
 
 def secede() -> None:

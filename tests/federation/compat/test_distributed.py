@@ -1,6 +1,7 @@
 """The interface of dask.distributed, on a real gateway."""
 
 import time
+from typing import Any, NamedTuple
 
 import anyio
 import dask
@@ -24,6 +25,11 @@ from federation.errors import DependencyFailed, RemoteTraceback
 
 pytestmark = pytest.mark.real
 LIMIT_S = 300.0
+
+
+class Greeks(NamedTuple):
+    delta: Any
+    vega: Any
 
 
 def inc(x, by=1):
@@ -76,6 +82,15 @@ def test_calls_and_futures_among_their_arguments(cluster):
     }
     assert cluster.gather(each for each in futures[:1]) == [2]
     assert cluster.gather(first) == 2
+
+
+def test_named_tuples_are_gathered_as_such(cluster):
+    pair = Greeks(cluster.submit(inc, 1), [cluster.submit(boom, 3), 7])
+    assert cluster.gather(Greeks(pair.delta, 5)) == Greeks(2, 5)
+    assert cluster.gather(pair, errors="skip") == Greeks(2, [7])
+    assert cluster.gather(Greeks(cluster.submit(boom, 3), 7), errors="skip") == Greeks(None, 7)
+    with pytest.raises(LookupError, match="no 3"):
+        cluster.gather(pair)
 
 
 def test_a_key_stands_for_one_value_while_its_future_lives(cluster):
@@ -273,6 +288,29 @@ def test_calls_that_are_left_alone_run_before_the_end(shared_site, tmp_path):
     client.close()
     assert kept.result() == "end"
     assert never.status == "cancelled"
+
+
+def test_calls_that_are_left_alone_and_done_are_not_kept(cluster):
+    futures = cluster.map(inc, range(20))
+    fire_and_forget(futures)
+    wait(futures)
+    deadline = time.monotonic() + LIMIT_S
+    while cluster.lasting and time.monotonic() < deadline:
+        time.sleep(0.01)  # a callback may be under way
+    assert not cluster.lasting
+    fire_and_forget(futures)
+    assert not cluster.lasting
+
+
+def test_an_end_that_takes_too_long_ends_the_client_all_the_same(shared_site, tmp_path):
+    client = Client(shared_site.address)
+    call = client.submit(wait_for, tmp_path / "never")
+    fire_and_forget(call)
+    with pytest.raises(TimeoutError, match="1 of 1 calls of fire_and_forget were not done"):
+        client.close(timeout=0.1)
+    assert client.grid._engines.own.closed
+    assert call.status == "cancelled"
+    client.close()
 
 
 def test_what_is_not_here_says_so(cluster, shared_site, caplog):
