@@ -27,6 +27,7 @@ from federation.compat.distributed_futures import (
     plain,
     wait,
 )
+from federation.compat.task_clients import ClientOfTask
 from federation.compat.tasks import finish_collection
 from federation.engine.closing import drop
 from federation.engine.futures import TaskFuture, abandon_all
@@ -56,7 +57,6 @@ OF_WORKERS: Final = frozenset({"workers", "allow_other_workers", "actor", "actor
 _log = logging.getLogger("gridfed")
 _lock = threading.Lock()
 _current: list["Client"] = []  # the last one is the default
-_of_task: dict[str, "Client"] = {}  # by the pass of the task's job
 
 
 class Client:
@@ -374,11 +374,10 @@ def get_client(address: Any = None, timeout: Length | None = None) -> Client:
     token = os.environ.get(TOKEN_VARIABLE, "")
     if not is_pass(token):
         return Client.current()
-    if token not in _of_task:  # the slot's last job was another's
-        while _of_task:
-            _of_task.popitem()[1].close()
-        _of_task[token] = Client(timeout=timeout, set_as_default=False)
-    return _of_task[token]
+    return _of_task.get(token, lambda: Client(timeout=timeout, set_as_default=False))
+
+
+_of_task: ClientOfTask[Client] = ClientOfTask(Client.close)
 
 
 def fire_and_forget(obj: Any) -> None:

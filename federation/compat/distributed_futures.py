@@ -8,10 +8,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from federation.compat.task_clients import cause_of
 from federation.compat.tasks import same
 from federation.engine.futures import TaskFuture, abandon_all
 from federation.engine.objects import ObjectRef
-from federation.errors import DependencyFailed, RemoteTraceback
+from federation.errors import DependencyFailed
 from federation.loops.waits import until_done
 from federation.words import Length, read_timeout
 
@@ -83,7 +84,7 @@ class Future(Generic[T]):
         if not isinstance(held, TaskFuture):
             return None
         found = held.exception(timeout)
-        return cause_of(found) if isinstance(found, DependencyFailed) else found
+        return None if found is None else cause_of(found)
 
     def traceback(self, timeout: Length | None = None) -> Any:
         """Return the traceback of the exception, or None; `exception().__cause__` has its text."""
@@ -151,12 +152,6 @@ class _Plain(Generic[T]):
 def plain(value: T) -> _Plain[T]:
     """Return what stands for a value that could not be put."""
     return _Plain(value)
-
-
-def cause_of(error: DependencyFailed) -> BaseException:
-    """Return the exception of the call that failed first, as Dask does."""
-    cause = error.__cause__
-    return error if cause is None or isinstance(cause, RemoteTraceback) else cause
 
 
 def new_key(name: str) -> str:

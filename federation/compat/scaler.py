@@ -35,7 +35,8 @@ from federation.compat.scaler_futures import (
     plain,
     profiled,
 )
-from federation.compat.tasks import Serialized, measured, run_serialized
+from federation.compat.task_clients import ClientOfTask
+from federation.compat.tasks import Serialized, measured, run_serialized, same
 from federation.engine.closing import drop
 from federation.engine.futures import TaskFuture, abandon_all
 from federation.engine.objects import ObjectRef
@@ -47,7 +48,9 @@ from federation.sessions.task_passes import is_pass
 T = TypeVar("T")
 
 _log = logging.getLogger("gridfed")
-_of_task: dict[str, GridClient] = {}  # by the pass of the task's job
+_of_task: ClientOfTask[GridClient] = ClientOfTask(
+    lambda client: drop(client._engines.own, "their job has ended")
+)
 
 
 class Serializer(metaclass=abc.ABCMeta):
@@ -107,7 +110,7 @@ class ObjectReference:
 
     def __reduce__(self) -> Any:
         held = self.held
-        return held.__reduce__() if isinstance(held, ObjectRef) else (_same, (held,))
+        return held.__reduce__() if isinstance(held, ObjectRef) else (same, (held,))
 
     def __hash__(self) -> int:
         return hash(self.object_id)
@@ -119,10 +122,6 @@ class ObjectReference:
 
     def __repr__(self) -> str:
         return f"ObjectReference(name={self.name!r}, size={self.size} bytes, id={self.object_id!r})"
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 class Client:
@@ -163,7 +162,8 @@ class Client:
         token = os.environ.get(TOKEN_VARIABLE, "")
         self.is_of_task = is_pass(token)
         if self.is_of_task:
-            grid = _grid_of_task(token, timeout_seconds)
+            # Not by the address: this host may reach the gateway by another than its clients.
+            grid = _of_task.get(token, lambda: GridClient(connect_timeout_s=timeout_seconds))
         else:
             grid = GridClient(self._state["address"], connect_timeout_s=timeout_seconds)
         self.grid = grid.options(prints=stream_output)
@@ -420,18 +420,6 @@ def known(value: Any) -> ScalerFuture:
     made = ScalerFuture(None, plain)
     made.set_result(value)
     return made
-
-
-def _grid_of_task(token: str, timeout_s: float) -> GridClient:
-    """Return the one client of a task's process for the job of its pass.
-
-    The gateway's address is found by the pass: this host may reach it by another than its clients.
-    """
-    if token not in _of_task:  # the slot's last job was another's
-        while _of_task:
-            drop(_of_task.popitem()[1]._engines.own, "their job has ended")
-        _of_task[token] = GridClient(connect_timeout_s=timeout_s)
-    return _of_task[token]
 
 
 def positional(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

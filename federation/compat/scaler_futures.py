@@ -6,12 +6,11 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from federation.compat.task_clients import cause_of
 from federation.compat.tasks import Measured, Serialized
 from federation.engine.futures import TaskFuture, abandon_all
 from federation.errors import (
-    DependencyFailed,
     GatewayUnreachable,
-    RemoteTraceback,
     TaskCrashed,
     WorkerLost,
 )
@@ -89,7 +88,7 @@ class ScalerFuture(concurrent.futures.Future[Any]):
                 return
             error = call.exception()
             if error is not None:
-                self.set_exception(_cause_of(error))
+                self.set_exception(cause_of(error))
                 return
             try:
                 value, self._profile = self._opened(call.result())
@@ -215,10 +214,3 @@ def profiled(result: Measured) -> tuple[Any, ProfileResult]:
 def deserializing(serializer: Any, result: Any) -> Any:
     """Return the value in the bytes of a user's serializer."""
     return serializer.deserialize(result.body) if isinstance(result, Serialized) else result
-
-
-def _cause_of(error: BaseException) -> BaseException:
-    cause = error.__cause__
-    if not isinstance(error, DependencyFailed) or cause is None:
-        return error
-    return error if isinstance(cause, RemoteTraceback) else cause

@@ -24,7 +24,7 @@ def run_joblib_batch(
 
 
 def same(value: Any) -> Any:
-    """Return the value: a scattered one that travels in its calls."""
+    """Return the value: one that was scattered, or sent as an object, and travels in its calls."""
     return value
 
 

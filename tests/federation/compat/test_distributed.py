@@ -20,8 +20,6 @@ from federation.compat.distributed import (
     secede,
     wait,
 )
-from federation.compat.distributed_futures import cause_of
-from federation.errors import DependencyFailed, RemoteTraceback
 
 pytestmark = pytest.mark.real
 LIMIT_S = 300.0
@@ -115,13 +113,6 @@ def test_failures_reach_what_needs_them(cluster):
         cluster.gather([good, bad])
     with pytest.raises(ValueError, match="'raise' or 'skip'"):
         cluster.gather([good], errors="ignore")
-
-
-def test_an_input_without_an_exception_of_its_own_stays_named():
-    error = DependencyFailed("task 3 was cancelled")
-    assert cause_of(error) is error
-    error.__cause__ = RemoteTraceback("")
-    assert cause_of(error) is error
 
 
 def test_a_failed_call_is_tried_again(cluster, tmp_path):
