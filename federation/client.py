@@ -138,10 +138,10 @@ class Client(concurrent.futures.Executor):
 
     A task may use a `Client()` of its own. It finds the gateway by itself and connects as the user
     of the task's job, for the job's project, until that job ends. A task keeps its slot while it
-    waits for tasks that it submitted: a gateway does not take a waiting task off its slot to run
-    the tasks that it waits for. When such tasks fill every slot, or nest deeper than there are
-    slots, nothing proceeds until one of them ends at its `timeout_s`. Keep fewer of them unfinished
-    than there are slots, or give the inner tasks workers of their own by tags.
+    waits for tasks that it submitted. One that does not begin elsewhere is taken back and runs in
+    the thread that waits for it by `result()` or `map`, without a timeout, so tasks in tasks end
+    with any number of slots. Tasks with tags, an environment, limits, objects or futures among
+    their arguments are not taken back: leave slots for them.
 
     Raises:
         GatewayUnreachable: no gateway answers at the address.

@@ -1,4 +1,4 @@
-"""Exceptions of tasks as pickles: sealed by the slot, rebuilt in the client.
+"""Exceptions of tasks as pickles and texts: sealed by the slot, rebuilt in the client.
 
 Pickle rebuilds an exception by calling its class with its `args`, which fails, or makes another
 exception, where `__init__` takes other arguments. Such an exception is rebuilt without `__init__`:
@@ -19,6 +19,8 @@ from federation.errors import RemoteError
 from federation.words import NOTE
 
 PROTOCOL: Final = 5
+TEXT_BYTES_MAX: Final = 64 << 10  # of a traceback
+EXCEPTION_BYTES_MAX: Final = 128 << 10  # of the exception of a task
 ARGUMENTS_CHARS_MAX: Final = 300
 MEMBER_BYTES_MAX: Final = 1 << 20  # of one exception of a group
 MEMBER_CHARS_MAX: Final = 1 << 16  # of the text of one that is no more than its text
@@ -41,6 +43,51 @@ def show_call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     if len(text) > ARGUMENTS_CHARS_MAX:
         text = text[:ARGUMENTS_CHARS_MAX] + "..."
     return f"{name}({text})"
+
+
+def call_text(function: Any, call: Any) -> str:
+    """Return an opened call of a function with the start of its arguments, for people."""
+    inner = function
+    while hasattr(inner, "func"):  # functools.partial
+        inner = inner.func
+    name = getattr(inner, "__qualname__", None) or type(inner).__name__
+    args, kwargs = (call, {}) if type(call) is tuple else (call.args, call.kwargs)
+    return show_call(str(name), args, kwargs)
+
+
+def type_name(value: Any) -> str:
+    """Return the type of a value, with its module."""
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def unpicklable_text(value: Any, error: Exception) -> str:
+    """Return why a result can't travel."""
+    return (
+        f"the result, of type {type_name(value)}, can't be pickled: {type(error).__name__}: {error}"
+    )
+
+
+def traceback_text(error: BaseException) -> str:
+    """Return the traceback of an exception, clipped, without the frame that caught it."""
+    frames = error.__traceback__
+    if frames is not None and frames.tb_next is not None:
+        frames = frames.tb_next
+    try:
+        return clip("".join(traceback.format_exception(type(error), error, frames)))
+    except BaseException as trouble:  # noqa: BLE001 - foreign code, or no memory to say more
+        return f"{type(error).__name__} (it can't be shown: {type(trouble).__name__})"
+
+
+def clip(text: str) -> str:
+    """Bound a text, and make it valid UTF-8; a long one loses its middle."""
+    if text.isascii() and len(text) <= TEXT_BYTES_MAX:
+        return text
+    data = text.encode(errors="backslashreplace")
+    if len(data) <= TEXT_BYTES_MAX:
+        return data.decode()
+    half = TEXT_BYTES_MAX // 2
+    head, tail = data[:half].decode(errors="ignore"), data[-half:].decode(errors="ignore")
+    return f"{head}\n[gridfed: {len(data) - 2 * half:,} bytes were cut]\n{tail}"
 
 
 def add_note(error: BaseException, text: str) -> None:

@@ -367,7 +367,7 @@ class Client:
 def get_client(address: Any = None, timeout: Length | None = None) -> Client:
     """Return the current client; within a task one of its own, for the job's user and project.
 
-    A task keeps its slot while it waits for calls of its own: see federation.Client.
+    A task that waits for a call of its own may run it itself: see federation.Client.
     """
     if address is not None:
         return Client(address, timeout=timeout, set_as_default=False)

@@ -45,6 +45,7 @@ class Cancels:
         """Cancel calls; return those that were. Waits up to `timeout_s` for the gateway."""
         self._leading.check_process()
         with self._leading.lock:
+            self._jobs.take(stream, stream.withdraw(ranges, CANCELLED))
             taken = self._jobs.cancel_unsent(stream, ranges)
         question = Cancel(0, stream.id, [list(pair) for pair in ranges], stop)
         kept = self._jobs.attached(stream.id) is not None
@@ -75,6 +76,7 @@ class Cancels:
             stream = self._jobs.attached(job)
             before = stream.unfinished if stream is not None else 0
             if stream is not None:
+                self._jobs.take(stream, stream.withdraw([(0, stream.total)], CANCELLED))
                 self._jobs.close_to_calls(stream, CANCELLED)
                 before -= stream.unfinished
         kept = self._jobs.attached(job) is not None
@@ -124,6 +126,9 @@ class Cancels:
     def _drop(self, stream: Stream, calls: Range | None, stop: bool) -> None:
         if self._jobs.find(stream.id) is None:
             return
+        self._jobs.take(
+            stream, stream.withdraw([(0, stream.total) if calls is None else calls], CANCELLED)
+        )
         if calls is None:
             self._jobs.close_to_calls(stream, CANCELLED)
             self._table.post(Cancel(0, stream.id, [], stop))

@@ -33,6 +33,7 @@ from federation.engine.futures import screen
 from federation.engine.graph_calls import GraphCalls
 from federation.engine.leading import Leading
 from federation.engine.left_results import Arrived, ResultFetcher
+from federation.engine.nested.own_calls import OwnCalls
 from federation.engine.objects import ClientObjects
 from federation.engine.requests import Requests
 from federation.errors import (
@@ -91,6 +92,9 @@ class ClientEngine:
 
     Attributes:
         cancels: cancels calls and jobs.
+        own_calls: takes calls of a task back, and runs them in it.
+        is_of_task: whether a task of the grid has this client.
+        has_said_why: whether it has said, as a task's, why its calls wait.
         objects: the objects that this client has put, and refers to.
         drive: lead, or wait for the leader, until a condition holds; False when `timeout_s` runs
             out, or the engine ends, first.
@@ -123,7 +127,8 @@ class ClientEngine:
         self._sweep_at_s = MonoS(0.0)
         self.is_near = False
         self.session_number = 0
-        self.is_of_task = ABOUT in holder.about  # until it has said why its calls wait
+        self.is_of_task = ABOUT in holder.about
+        self.has_said_why = False
         self._let_go: deque[tuple[str, bytes]] = deque()
         self._refusal: SessionRefused | None = None  # the last temporary refusal
         self.site = ""
@@ -147,6 +152,7 @@ class ClientEngine:
         self._table = RequestTable(self._dialogue)
         self._requests = Requests(leading, self._table, self._dialogue, itinerary)
         self.cancels = Cancels(leading, self._jobs, self._dialogue, self._requests, self._table)
+        self.own_calls = OwnCalls(leading, self._jobs, self._table)
         self._graph_calls = GraphCalls(self, self._jobs, self._dialogue)
         self.objects = ClientObjects(self, self._let_go_of)
         self._fetcher = ResultFetcher(self._session, self._place_fetched)

@@ -295,7 +295,9 @@ class TaskFuture(concurrent.futures.Future[T]):
         # The waiting thread drives the connection itself, so that no other thread has to be woken.
         try:
             if not self.done() and not self._engine.closed:
-                drive(self._engine, self._stream, self.done, timeout)
+                # As an input, it is needed by calls at the gateway: it must not be taken back.
+                may_help = not self.is_input
+                drive(self._engine, self, self.done, timeout, may_help=may_help)
             if timeout is not None and not self.done():
                 raise TimeoutError(
                     f"task {self.task} of job {self.job} has no result after {timeout:g} s; "

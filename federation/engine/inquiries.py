@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from federation.engine.books.streams import Stream
+from federation.engine.nested.helping import AskingBack, Awaited, HelpingWait
 from federation.errors import GridError
 from federation.ranges import RangeSet
 from federation.words import clean
@@ -40,8 +41,13 @@ class DrivenEngine(AskingEngine, Protocol):
     """The same, as far as waiting for calls needs it."""
 
     is_of_task: bool
+    has_said_why: bool
     closed: bool
     error: GridError | None
+
+    @property
+    def own_calls(self) -> AskingBack:
+        """Takes calls back, and runs them here."""
 
     def drive(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Take messages until `done()`; False when the time runs out first."""
@@ -80,20 +86,41 @@ def why_waiting(engine: AskingEngine, stream: Stream) -> str:
 
 
 def drive(
-    engine: DrivenEngine, stream: Stream, done: Callable[[], bool], timeout_s: float | None
+    engine: DrivenEngine,
+    call: Awaited,
+    done: Callable[[], bool],
+    timeout_s: float | None,
+    *,
+    may_help: bool,
 ) -> None:
-    """Drive an engine until `done()`, or the time is over; a task says once why its calls wait."""
-    if engine.is_of_task and (timeout_s is None or timeout_s > NESTED_S):
+    """Drive an engine until a call is `done()`, or the time is over.
+
+    In a task, a wait without a time limit runs the call itself if it does not begin elsewhere, and
+    if it may. A task says once why its calls wait.
+    """
+    if engine.is_of_task and may_help and timeout_s is None:
+        wait = HelpingWait(engine, call, done)
+        while not wait.drive(NESTED_S) and not engine.closed and engine.error is None:
+            say_nested(engine, call.stream)
+        return
+    if says_why(engine) and (timeout_s is None or timeout_s > NESTED_S):
         if engine.drive(done, NESTED_S) or engine.closed or engine.error is not None:
             return
-        say_nested(engine, stream)
+        say_nested(engine, call.stream)
         timeout_s = None if timeout_s is None else timeout_s - NESTED_S
     engine.drive(done, timeout_s)
 
 
+def says_why(engine: DrivenEngine) -> bool:
+    """Whether a client has yet to say why its calls wait: it is a task's, and did not say it."""
+    return engine.is_of_task and not engine.has_said_why
+
+
 def say_nested(engine: DrivenEngine, stream: Stream) -> None:
     """Log, in the output of a task, why the calls of its own client wait; once in a client."""
-    engine.is_of_task = False
+    if engine.has_said_why:
+        return
+    engine.has_said_why = True
     why = why_waiting(engine, stream)
     if why:
         _log.warning("this task has waited %g s for calls of its own: %s", NESTED_S, why)

@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from itertools import islice
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -26,7 +26,8 @@ from federation.engine.books.streams import (
 from federation.engine.engine import ClientEngine
 from federation.engine.failures import failure_of
 from federation.engine.futures import opened
-from federation.engine.inquiries import NESTED_S, say_nested, why_waiting
+from federation.engine.inquiries import NESTED_S, say_nested, says_why, why_waiting
+from federation.engine.nested.helping import HelpingWait, MapCall
 from federation.engine.progress import bar
 from federation.errors import GridError, ObjectLost, ObjectRefused, SerializationError
 from federation.loops.iterating import AsyncResults
@@ -218,6 +219,7 @@ class MapResults(Generic[T]):
 
     def _wait(self, bundle: ClientBundle, at: int) -> None:
         said_at_s = time.monotonic() + NESTED_S
+        engine, drive = self._engine, self._driver(bundle, at)
         while bundle.outcomes[at] is PENDING:
             left_s = None if self._until_s is None else self._until_s - time.monotonic()
             if left_s is not None and left_s <= 0:
@@ -227,22 +229,33 @@ class MapResults(Generic[T]):
             step_s = GLANCE_S if self._may_feed() else left_s
             if self._bar is not None:
                 step_s = WHY_S if step_s is None else min(step_s, WHY_S)
-            if self._engine.is_of_task:
+            if says_why(engine):
                 step_s = NESTED_S if step_s is None else min(step_s, NESTED_S)
                 if time.monotonic() >= said_at_s:
-                    say_nested(self._engine, self._stream)
+                    say_nested(engine, self._stream)
             if left_s is not None and step_s is not None:
                 step_s = min(step_s, left_s)
-            self._engine.drive(lambda: bundle.outcomes[at] is not PENDING, step_s)
+            drive(step_s)
             if bundle.outcomes[at] is PENDING:
-                if self._engine.closed or self._engine.error:
+                if engine.closed or engine.error:
                     self._over = True
                     self._say_end("the gateway was lost")
-                    raise self._engine.error or GridError("the client was shut down during a map")
+                    raise engine.error or GridError("the client was shut down during a map")
                 self._feed()
                 self._show_wait()
         if self._is_told:  # the wait is over: its reason must not stay beside a bar that moves
             self._say_why("")
+
+    def _driver(self, bundle: ClientBundle, at: int) -> Callable[[float | None], bool]:
+        """Return what waits for a call, up to a time in seconds; in a task it may run the call."""
+        engine = self._engine
+
+        def is_done() -> bool:
+            return bundle.outcomes[at] is not PENDING
+
+        if engine.is_of_task and self._until_s is None:
+            return HelpingWait(engine, MapCall(self._stream, bundle.first + at), is_done).drive
+        return lambda step_s: engine.drive(is_done, step_s)
 
     def _show_wait(self) -> None:
         """Show in the bar why it stands still, if it does."""

@@ -70,6 +70,7 @@ def test_a_wait_that_ends_too_soon_says_which_task_it_waited_for(wait):
         drive=lambda _done, _timeout: False,
         futures_lock=threading.Lock(),
         is_of_task=False,
+        has_said_why=False,
     )
     future = TaskFuture(engine, SimpleNamespace(id="01abc"))
     future.placed(SimpleNamespace(id="01abc"), 7)
@@ -89,6 +90,7 @@ def test_a_task_that_waits_for_calls_of_its_own_says_why_once(caplog):
         drive=lambda _done, timeout_s: driven.append(timeout_s),
         futures_lock=threading.Lock(),
         is_of_task=True,
+        has_said_why=False,
         is_foreign=False,
         takes_work=True,
         ask=lambda *_: {"waits_for": why},

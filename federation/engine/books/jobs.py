@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
+from federation.engine.books.asked_back import may_run_in_task
 from federation.engine.books.repeated import REPEATS_MAX, RepeatedCalls
 from federation.engine.books.shelves import FunctionShelf, StreamShelf
 from federation.engine.books.streams import (
@@ -160,8 +161,33 @@ class JobTable:
         for bundle in list(stream.waiting):
             for first, stop in bundle.unfinished():
                 taken += asked.within(first, stop)
-        self.take(stream, stream.end(taken, CANCELLED))
+        self.take(stream, stream.end(stream.back.come_back(taken), CANCELLED))
         return taken
+
+    def ask_back(self, stream: Stream, task: int) -> Cancel | None:
+        """Note that a task of this client asks a call back; return the question to the gateway.
+
+        None if it is asked already, has ended, or must not run in that task. A call that was not
+        sent comes back at once; the gateway must not wait for it.
+        """
+        if self._streams.get(stream.id) is not stream or stream.is_held or stream.paused:
+            return None
+        call = stream.pending([task]).get(task)
+        if call is None or not may_run_in_task(stream.opening, call) or not stream.back.ask(task):
+            return None
+        self.cancel_unsent(stream, [(task, task + 1)])
+        return Cancel(0, stream.id, [[task, task + 1]], False)
+
+    def begin_here(self, stream: Stream, task: int) -> tuple[bytes, bytes] | None:
+        """Begin a call that came back: return its function and its arguments, both sealed.
+
+        None if another thread has begun it, or it has ended.
+        """
+        if not stream.back.begin(task):
+            return None
+        call = stream.pending([task]).get(task)
+        body = self._functions.body(stream.opening.function)
+        return None if body is None or not isinstance(call, bytes) else (body, call)
 
     def taken_back(self, question: Cancel) -> list[Range]:
         """Return the calls of a cancel that were never sent in the new session, and end them."""
@@ -311,7 +337,11 @@ class JobTable:
             return
         if not answer.code:
             taken = [(low, high) for low, high in answer.value["taken"]]
-            self.take(stream, stream.end(taken, CANCELLED))
+            self.take(stream, stream.end(stream.back.come_back(taken), CANCELLED))
+            stream.back.refuse((low, high) for low, high in question.ranges)
+        elif stream.back.are_asked((low, high) for low, high in question.ranges):
+            # Perhaps the job is over, and its last results are fetched: they must not be lost.
+            stream.back.refuse((low, high) for low, high in question.ranges)
         elif answer.code == Reason.JOB_NOT_FOUND and not stream.paused:
             self.end(stream, CANCELLED)  # nothing of the job is left there
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from federation.engine.books.asked_back import AskedBack
 from federation.errors import FAILURES
 from federation.messages.messages import CloseJob, HoldChanged, OpenJob, Tasks
 from federation.objects.open_calls import InputFailure, OpenCall, SealedCall
@@ -149,6 +150,7 @@ class Stream:
         self._hold: tuple[str, dict[str, Any]] | None = None  # the last gateway's address, its text
         self._placed = Placed()  # of calls that ended while they were sent
         self.ended_here = RangeSet()  # calls that ended before they were sent: an input failed
+        self.back = AskedBack()  # calls that a waiting task runs itself
         self.paused = False  # its objects are not held by the new session yet: nothing is sent
         self.key: Hashable = None  # of the calls that `submit` adds to it
         self.repeats = 0  # how often its calls were run already: see left_results.RepeatedCalls
@@ -207,6 +209,11 @@ class Stream:
         told |= {"is_operators": message.is_operators, "site": at[:HOLDER_CHARS_MAX]}
         self._hold = address, told
 
+    @property
+    def is_held(self) -> bool:
+        """Whether a gateway holds it, as far as this client was told."""
+        return self._hold is not None and bool(self._hold[1]["by"])
+
     def opening_at(self, address: str) -> OpenJob:
         """Return the message that opens the job at a gateway: another one learns of its hold."""
         if self._hold is None:
@@ -259,11 +266,20 @@ class Stream:
         while self.waiting and not self.paused:
             bundle = self.waiting.popleft()
             if bundle.missing:
-                messages = self._messages(bundle, bundle.unfinished(), bytes_max)
+                messages = self._messages(bundle, self._to_send(bundle), bytes_max)
                 if bundle.missing:
                     bundle.sent = True
                     return bundle, messages
         return None
+
+    def _to_send(self, bundle: ClientBundle) -> list[Range]:
+        """Return its unfinished calls but for those that have come back."""
+        if not self.back.here:
+            return bundle.unfinished()
+        found = RangeSet(bundle.unfinished())
+        for first, stop in self.back.here:
+            found.remove(first, stop)
+        return list(found)
 
     def send_calls(self, ranges: Iterable[Range], bytes_max: int) -> "tuple[list[Tasks], Placed]":
         """Return messages with those of these calls that have been sent and have not ended.
@@ -274,7 +290,7 @@ class Stream:
         self._placed = Placed()
         for first, stop in ranges:
             for bundle in self._touching(first, stop):
-                wanted = RangeSet(bundle.unfinished()).within(first, stop)
+                wanted = RangeSet(self._to_send(bundle)).within(first, stop)
                 if bundle.sent and wanted:
                     found += self._messages(bundle, wanted, bytes_max)
         return found, self._placed
@@ -382,9 +398,9 @@ class Stream:
         return max((len(each) for bundle in self._bundles for each in bundle.arguments), default=0)
 
     def elsewhere(self) -> list[list[int]]:
-        """Return the ended calls, for a gateway where the job was opened again.
+        """Return the calls that ended or came back, for a gateway where the job was opened again.
 
-        That gateway was never sent the calls that ended before, and must not wait for them.
+        That gateway was never sent those calls, and must not wait for them.
         """
         if not self.opening.again or self.opening.detached:
             return [list(pair) for pair in self.ended_here][:ELSEWHERE_MAX]
@@ -392,6 +408,8 @@ class Stream:
         for bundle in self._bundles:
             for first, stop in bundle.unfinished():
                 ended.remove(first, stop)
+        for first, stop in self.back.here:
+            ended.add(first, stop)
         return [list(pair) for pair in ended][:ELSEWHERE_MAX]
 
     # --- outcomes ------------------------------------------------------------------------------
@@ -459,6 +477,10 @@ class Stream:
             for low, high in parts:
                 placed.add(self.place(low, [ended] * (high - low), failed=True))
         return placed
+
+    def withdraw(self, ranges: Iterable[Range], ended: Ended) -> "Placed":
+        """Run none of these calls here that were asked back: their client cancels them."""
+        return self.end(self.back.withdraw(ranges), ended)
 
     def end_all(self, ended: Ended) -> "Placed":
         """End all unfinished calls."""

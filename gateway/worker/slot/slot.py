@@ -13,7 +13,6 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
@@ -31,7 +30,16 @@ from federation.objects.references import pickle_of
 from federation.objects.room import too_large
 from federation.objects.segments import Segment, create
 from federation.payload import NONE, PROTOCOL, SCALARS, pickle_result
-from federation.raised import add_note, seal_exception, show_call
+from federation.raised import (
+    EXCEPTION_BYTES_MAX,
+    add_note,
+    call_text,
+    clip,
+    seal_exception,
+    traceback_text,
+    type_name,
+    unpicklable_text,
+)
 from federation.words import NOTE
 from gateway.worker.isolation.limits import die_with_parent, limit_this_process
 from gateway.worker.slot.cells import (
@@ -57,8 +65,6 @@ PART_NS: Final = 50_000_000
 PART_BYTES: Final = 256 << 10
 ALL_LEFT: Final = -1
 INLINE_MAX: Final = {AUTO: INLINE_BYTES, REF: ALL_LEFT}
-TEXT_BYTES_MAX: Final = 64 << 10
-EXCEPTION_BYTES_MAX: Final = 128 << 10
 # The channel's descriptor: far from those that a task which closes and opens files gets.
 CHANNEL_DESCRIPTOR: Final = 900
 # Kept out of reach of a task that patches the module `time`, or a library for frozen time.
@@ -270,7 +276,7 @@ class Slot:
                         data = dumps(value, PROTOCOL) if type(value) in SCALARS else _pickle(value)
                     if len(data) > self._result_bytes_max:
                         raise _RefusedError(
-                            too_large(_type_name(value), len(data), self._result_bytes_max)
+                            too_large(type_name(value), len(data), self._result_bytes_max)
                         )
                     values.append(data)
                     part.bytes += len(data)
@@ -301,7 +307,7 @@ class Slot:
         try:
             packed = pickle_result(value, inline_max)
         except Exception as error:  # noqa: BLE001 - foreign __reduce__ methods raise any exception
-            raise _unpicklable(value, error) from None
+            raise _RefusedError(unpicklable_text(value, error)) from None
         if isinstance(packed, bytes):
             return packed
         body = body_of(*packed)
@@ -311,7 +317,7 @@ class Slot:
             segment.seal()
         except OSError as error:
             raise _RefusedError(
-                f"this host has no memory for the result, of type {_type_name(value)}, of "
+                f"this host has no memory for the result, of type {type_name(value)}, of "
                 f"{body.size:,} bytes: {error}"
             ) from None
         self._channel.send_file(["left", segment.size], segment.descriptor)
@@ -331,7 +337,7 @@ class Slot:
             what = f"the arguments of {which}"
             part.fail(FAILED, _explain_unpickling(what, error), b"")
         else:
-            note = f"{which}: {_call(function, call)}"
+            note = f"{which}: {call_text(function, call)}"
             if not payload[0] and "read-only" in str(error):
                 note += f"\n{READ_ONLY}"
             part.fail(*_explain(error, note))
@@ -410,29 +416,8 @@ def _pickle(value: Any) -> bytes:
     try:
         data: bytes = cloudpickle.dumps(value, protocol=PROTOCOL)
     except Exception as error:  # noqa: BLE001 - foreign __reduce__ methods may raise anything
-        raise _unpicklable(value, error) from None
+        raise _RefusedError(unpicklable_text(value, error)) from None
     return data
-
-
-def _unpicklable(value: Any, error: Exception) -> _RefusedError:
-    return _RefusedError(
-        f"the result, of type {_type_name(value)}, can't be pickled: "
-        f"{type(error).__name__}: {error}"
-    )
-
-
-def _type_name(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
-
-
-def _call(function: Any, call: Any) -> str:
-    """Return a call with the start of its arguments, for people."""
-    inner = function
-    while hasattr(inner, "func"):  # functools.partial
-        inner = inner.func
-    name = getattr(inner, "__qualname__", None) or type(inner).__name__
-    args, kwargs = (call, {}) if type(call) is tuple else (call.args, call.kwargs)
-    return show_call(str(name), args, kwargs)
 
 
 def _explain(error: BaseException, note: str) -> tuple[str, str, bytes]:
@@ -441,23 +426,12 @@ def _explain(error: BaseException, note: str) -> tuple[str, str, bytes]:
     The `note` says which call it is; it is added to the exception.
     """
     if isinstance(error, _RefusedError):
-        return UNSENT, _clip(f"{error}\n{NOTE}{note}"), b""
+        return UNSENT, clip(f"{error}\n{NOTE}{note}"), b""
     if isinstance(error, _BrokenError):
-        return FAILED, _clip(f"{error}\n{NOTE}{note}"), b""
+        return FAILED, clip(f"{error}\n{NOTE}{note}"), b""
     add_note(error, note)
-    text = _show(error)
+    text = traceback_text(error)
     return FAILED, text, seal_exception(error, text, EXCEPTION_BYTES_MAX)
-
-
-def _show(error: BaseException) -> str:
-    """Format the traceback without this module's own frame."""
-    frames = error.__traceback__
-    if frames is not None and frames.tb_next is not None:
-        frames = frames.tb_next
-    try:
-        return _clip("".join(traceback.format_exception(type(error), error, frames)))
-    except BaseException as trouble:  # noqa: BLE001 - foreign code, or no memory to say more
-        return f"{type(error).__name__} (it can't be shown: {type(trouble).__name__})"
 
 
 def _explain_unpickling(what: str, error: BaseException) -> str:
@@ -467,20 +441,8 @@ def _explain_unpickling(what: str, error: BaseException) -> str:
             f"\nModule {error.name} is not installed for {sys.executable}. Install it there, or "
             'let each task have it: client.options(environment=Path("requirements.txt")).'
         )
-    shown = _show(error).rstrip()
-    return _clip(f"{what} can't be unpickled by the worker's Python {PYTHON}:\n{shown}{cure}")
-
-
-def _clip(text: str) -> str:
-    """Bound a text, and make it valid UTF-8; a long one loses its middle."""
-    if text.isascii() and len(text) <= TEXT_BYTES_MAX:
-        return text
-    data = text.encode(errors="backslashreplace")
-    if len(data) <= TEXT_BYTES_MAX:
-        return data.decode()
-    half = TEXT_BYTES_MAX // 2
-    head, tail = data[:half].decode(errors="ignore"), data[-half:].decode(errors="ignore")
-    return f"{head}\n[gridfed: {len(data) - 2 * half:,} bytes were cut]\n{tail}"
+    shown = traceback_text(error).rstrip()
+    return clip(f"{what} can't be unpickled by the worker's Python {PYTHON}:\n{shown}{cure}")
 
 
 def _open_channel(descriptor: int) -> BlockingChannel:

@@ -51,7 +51,7 @@ class Grid:
         self._waiting.append((bundle.first, arguments))
         return bundle
 
-    is_of_task = False
+    is_of_task = has_said_why = False
 
     def drive(self, done, timeout_s=None):
         while self._waiting:
