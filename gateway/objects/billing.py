@@ -103,7 +103,7 @@ class HoldingBooks:
         self.terms = terms
         self._older: list[tuple[UtcS, HoldTerms]] = []  # each until then; of time not yet booked
         self._held: dict[ObjectKey, dict[str, _Holding]] = {}
-        self._closed_s = UtcS(0.0)
+        self._closed_at_s = UtcS(0.0)
         self._due: deque[tuple[ObjectKey, str, UtcS]] = deque()  # up to then
 
     def change(self, change: HoldingChange, at_s: UtcS) -> list[UsageRecord]:
@@ -136,15 +136,15 @@ class HoldingBooks:
         They are of some holdings; those of others come at the next call.
         """
         hour_s = UtcS(at_s // HOUR_S * HOUR_S)
-        if hour_s > self._closed_s:
-            self._closed_s = hour_s
+        if hour_s > self._closed_at_s:
+            self._closed_at_s = hour_s
             self._make_due(hour_s)
         records: list[UsageRecord] = []
         for _ in range(min(CLOSED_AT_ONCE, len(self._due))):
             key, user, until_s = self._due.popleft()
             holding = self._held.get(key, {}).get(user)
             if holding is not None:
-                records += self._book(key, user, holding, max(until_s, self._closed_s))
+                records += self._book(key, user, holding, max(until_s, self._closed_at_s))
         if not self._due:
             self._older.clear()  # all that was held at these prices is booked
         return records
