@@ -103,7 +103,8 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         carrier: the process that moves their bytes.
         signer: signs and opens tickets and receipts.
         utc_s: the time of day.
-        on_moved: takes the facts for the books, at both ends: what came, and what went.
+        on_moved: takes the facts, at both ends: what came, and what went by a receipt for it. The
+            site books what came alone so far (gateway/objects/bulk/README.md).
         say: takes lines for the operator.
     """
 
