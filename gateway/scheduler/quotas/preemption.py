@@ -42,6 +42,7 @@ from gateway.scheduler.quotas.room_making import GROWTH, RoomHeld, RoomWanted, W
 from policies.access.claims import excess, surplus
 from policies.access.entitlements import Work
 from policies.access.windows import Closing, PoolRules, Window
+from policies.parties import Owner
 from policies.placement.placement import Need
 
 LOOK_S: Final = 0.2  # between two looks, unless the rules change
@@ -147,6 +148,7 @@ class Preemption:
         self._call_backs: dict[str, CallBacks] = {}  # by pool
         # By pool, the most slots that each claim had between the last two looks.
         self._peaks: dict[str, Counter[int]] = {}
+        self._next_want: dict[str, int] = {}  # by pool: where the next look for room begins
         self._said: dict[str, str] = {}  # by pool: the last message of a dry run
 
     def turned(self, turned: Mapping[str, PoolRules | None], utc_s: UtcS) -> None:
@@ -263,37 +265,45 @@ class Preemption:
     ) -> None:
         """Take slots from claims above their guarantee, for wanted work that can use them."""
         over = surplus(pool.levels, used)
-        if not wanted or not over:
-            return
+        calls = self._call_backs.setdefault(reason.pool, CallBacks())
+        coming = {claim: calls.coming(claim, used.get(claim, 0)) for claim, *_ in wanted}
+        slots_wanted: Counter[int] = Counter()
+        for claim, _, slots in wanted:
+            slots_wanted[claim] += slots
+        if not over or all(coming[claim] >= slots for claim, slots in slots_wanted.items()):
+            return  # as in most looks: what was told to stop is still stopping
         workers = [each for each in self._workers.values() if _is_of(reason.pool, each)]
         rooms = {each.handle: self._room(each, by_s) for each in workers}
+        any_prepares = any(each.preparing for each in workers)
         growth = pool.total - slots_once(workers)
         if growth > 0:
             rooms[GROWTH] = WorkerRoom(growth, is_any=True)
-        calls = self._call_backs.setdefault(reason.pool, CallBacks())
-        coming = {claim: calls.coming(claim, used.get(claim, 0)) for claim, *_ in wanted}
-        wants = [
-            RoomWanted(
-                claim,
-                slots,
-                job.counted,
-                tuple(each.handle for each in workers if _can_run(job, each)),
-            )
-            for claim, job, slots in wanted
-        ]
+        start = self._next_want.pop(reason.pool, 0) % len(wanted)
+        places: dict[object, _Places] = {}
+        wants = []
+        for claim, job, slots in (*wanted[start:], *wanted[:start]):
+            function = job.spec.function if any_prepares else b""
+            key = job.need, frozenset(job.unfit or ()), function
+            if key not in places:
+                places[key] = _Places(job, self._workers)
+            wants.append(RoomWanted(claim, slots, job.counted, places[key]))
         holding = [
-            RoomHeld(each, claim, each.worker.handle, self._untold(each, by_s), each.job.counted)
+            RoomHeld(each, claim, each.worker.handle, untold, each.job.counted)
             for claim in over
             for each in held.get(claim, ())
+            if (untold := self._untold(each, by_s))
         ]
         free = pool.total - sum(used.values())
-        chosen = room_making.choose(wants, rooms, holding, over, free, coming)
+        chosen, following = room_making.choose(wants, rooms, holding, over, free, coming)
+        if following:
+            self._next_want[reason.pool] = start + following
         for claim in dict.fromkeys(each.for_claim for each in chosen):
             tasks = [(each.what, each.tasks) for each in chosen if each.for_claim == claim]
             stops = self._take_from(tasks, reason, utc_s)
             if stops:
                 stopped = sum(len(stop.tasks) for _, stop in stops)
-                level = min(pool.levels[claim].guaranteed, used.get(claim, 0) + stopped)
+                had_then = used.get(claim, 0) + coming[claim]
+                level = min(pool.levels[claim].guaranteed, had_then + stopped)
                 had = max(self._peaks[reason.pool][claim], used.get(claim, 0))
                 calls.called(claim, level, had, partial(_are_pending, stops))
                 pool.keep(calls.levels)
@@ -352,10 +362,15 @@ class Preemption:
     def _held(self, name: str, pool: PoolOccupancy) -> dict[int, list[Assignment]]:
         """Return the assignments at a pool's workers, by claim, the latest first."""
         found: dict[int, list[Assignment]] = {}
+        claims: dict[tuple[Owner, str], int] = {}  # of thousands of assignments, a few parties'
         for worker in self._workers.values():
             if worker.offer.pool == name and not worker.job:
                 for each in worker.assignments.values():
-                    found.setdefault(pool.claim_of(each), []).append(each)
+                    party = each.job.whose, each.tariff.reservation
+                    claim = claims.get(party)
+                    if claim is None:
+                        claim = claims[party] = pool.claim_of(each)
+                    found.setdefault(claim, []).append(each)
         for assignments in found.values():
             assignments.sort(key=lambda each: -each.given_at_s)
         return found
@@ -426,9 +441,13 @@ class Preemption:
     ) -> None:
         """Give notice to tasks that will exceed their slots in the next window."""
         concerned: dict[Closing, list[Assignment]] = {}
+        known: dict[tuple[Owner, int], Closing | None] = {}
         for claim, assignments in held.items():
             for each in assignments:
-                closes = pool.closing(each.job.whose, claim)
+                party = each.job.whose, claim
+                if party not in known:
+                    known[party] = pool.closing(*party)
+                closes = known[party]
                 if closes is not None and closes.told_at_s <= utc_s and closes.stops_at_s < NEVER_S:
                     concerned.setdefault(closes, []).append(each)
         for closes, assignments in concerned.items():
@@ -551,6 +570,24 @@ class Preemption:
 def _is_of(name: str, worker: Worker) -> bool:
     """Whether a worker of a pool takes tasks."""
     return worker.offer.pool == name and not worker.job and not worker.draining
+
+
+class _Places:
+    """The workers on which a job could run if it had room; each is tested once, when asked for."""
+
+    def __init__(self, job: Job, workers: Mapping[int, Worker]) -> None:
+        self._job = job
+        self._workers = workers
+        self._known: dict[int, bool] = {}
+
+    def __contains__(self, handle: object) -> bool:
+        known = self._known.get(handle) if isinstance(handle, int) else False
+        if known is None and isinstance(handle, int):
+            worker = self._workers[handle]
+            # Others than these take no tasks, but have some that may be chosen.
+            is_open = _is_of(worker.offer.pool, worker)
+            known = self._known[handle] = is_open and _can_run(self._job, worker)
+        return bool(known)
 
 
 def _can_run(job: Job, worker: Worker) -> bool:

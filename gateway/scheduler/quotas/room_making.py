@@ -7,15 +7,23 @@ also has the counted tags that the task holds. So room is planned worker by work
 - Otherwise the tasks are chosen that were handed out last, of the claim that is furthest over its
   guarantee. Several at one worker are chosen only if one alone does not make room there.
 - Where no choice makes room for a task, nothing is stopped for it.
+
+A pool may have thousands of workers, and its owners hundreds of jobs that wait. So a look does not
+test every worker for each of them: wants with equal places and tags share their place among the
+workers, and only those with a slot, or with a task to stop, are tested. The stops and the tests of
+one look are bounded; the next look goes on.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop
 from typing import Final, Generic, TypeVar
 
 H = TypeVar("H")  # what is held, as its owner knows it
 NOISE: Final = 1e-9  # of sums of counted tags
 GROWTH: Final = -1  # the place of slots that a pool may still start
+STOPS_MAX: Final = 200  # tasks chosen in one look
+TESTS_MAX: Final = 2_000  # tests of a worker or of a task in one look
 
 
 @dataclass(slots=True)
@@ -53,13 +61,14 @@ class RoomWanted:
 
     Attributes:
         counted: the tags that each of them holds.
-        places: the workers on which they can run, by their handles.
+        places: the workers on which they can run, by their handles. One object for wants with
+            equal ones: these are tested once for all of them.
     """
 
     claim: int
     tasks: int
     counted: Mapping[str, float]
-    places: Sequence[int]
+    places: Container[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +104,17 @@ def choose(
     surplus: Mapping[int, int],
     free: int,
     coming: Mapping[int, int] | None = None,
-) -> list[RoomChoice[H]]:
-    """Return the tasks to stop.
+) -> tuple[list[RoomChoice[H]], int]:
+    """Return the tasks to stop, at most STOPS_MAX, and the first want that was not looked at.
+
+    That is 0 if all were, or if the tasks that were chosen come first. By the rest of a long list
+    the next look is to begin: otherwise wants for which no room can be made would be tested again
+    and again, and those behind them never.
 
     Args:
         wants: the waiting work, in its order.
-        rooms: by worker; changed. GROWTH: slots that are not there yet.
+        rooms: by worker, in the order in which they are used; changed. GROWTH: slots that are not
+            there yet.
         held: in the order in which they are chosen.
         surplus: by claim, the slots that it has beyond its guarantee.
         free: the slots of the pool that no claim uses.
@@ -108,6 +122,27 @@ def choose(
             these, whether there is room for them or not.
     """
     return _Plan(rooms, held, dict(surplus), max(0, free), dict(coming or {})).make(wants)
+
+
+@dataclass(slots=True)
+class _Kind:
+    """Wants with equal places and tags.
+
+    Attributes:
+        open_at: the position, among the workers that had slots at first, up to which none has room.
+        reopened: a heap of the positions of workers where tasks were chosen since.
+        seen: how many of these it has taken note of.
+        held_at: the position up to which no held task can make room for it.
+        failed_at: the number of choices when none made room for it.
+    """
+
+    places: Container[int]
+    counted: Mapping[str, float]
+    open_at: int = 0
+    reopened: list[int] = field(default_factory=list)
+    seen: int = 0
+    held_at: int = 0
+    failed_at: int = -1
 
 
 class _Plan(Generic[H]):
@@ -126,45 +161,120 @@ class _Plan(Generic[H]):
         self._coming = coming
         self._left = [each.tasks for each in held]  # that may still be chosen
         self._chosen: dict[tuple[int, int], int] = {}  # by position and claim
+        self._kinds: dict[object, _Kind] = {}
+        self._order = [place for place in rooms if place != GROWTH]
+        self._at = {place: at for at, place in enumerate(self._order)}
+        self._open_first = [at for at, each in enumerate(self._order) if rooms[each].slots > 0]
+        self._freed: list[int] = []  # positions of workers, as tasks were chosen there
+        self._given_to = 0  # the position up to which nothing more can be chosen
+        self._stops = 0
+        self._tests = 0
 
-    def make(self, wants: Sequence[RoomWanted]) -> list[RoomChoice[H]]:
-        for want in wants:
-            left = want.tasks
-            for place in (*want.places, GROWTH):
-                room = self._rooms.get(place)
-                if room is not None and left:
-                    tasks = min(left, room.fits(want.counted), self._free)
-                    self._place(want, room, tasks)
-                    left -= tasks
+    @property
+    def _is_over(self) -> bool:
+        return self._tests >= TESTS_MAX or self._stops >= STOPS_MAX
+
+    def make(self, wants: Sequence[RoomWanted]) -> tuple[list[RoomChoice[H]], int]:
+        rest = 0
+        for number, want in enumerate(wants):
+            kind = self._kind(want)
+            left = self._fill(want, kind)
+            if self._is_over:  # perhaps there is more room
+                rest = number
+                break
             without = max(0, self._coming.get(want.claim, 0) - (want.tasks - left))
             self._coming[want.claim] = max(0, self._coming.get(want.claim, 0) - want.tasks)
-            if left > without:
-                self._stop_for(want, left - without)
-        return [
+            if left > without and kind.failed_at != self._stops:
+                self._stop_for(want, kind, left - without)
+            if self._is_over:
+                rest = number + 1
+                break
+        choices = [
             RoomChoice(self._held[at].what, tasks, claim)
             for (at, claim), tasks in self._chosen.items()
         ]
+        return choices, 0 if choices or rest >= len(wants) else rest
+
+    def _kind(self, want: RoomWanted) -> _Kind:
+        """Return the kind of a want, with the workers where there may be room again."""
+        key = id(want.places), tuple(sorted(want.counted.items()))
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = _Kind(want.places, want.counted)
+        if kind.seen < len(self._freed):
+            rooms, order = self._rooms, self._order
+            fresh = {at for at in self._freed[kind.seen :] if rooms[order[at]].slots > 0}
+            kind.reopened = sorted(fresh.union(kind.reopened))
+            kind.seen = len(self._freed)
+        return kind
+
+    def _fill(self, want: RoomWanted, kind: _Kind) -> int:
+        """Use the room that there is; return the tasks that are left."""
+        left = want.tasks
+        while left and self._free:
+            place = self._open(kind)
+            if place is None:
+                break
+            room = self._rooms[place]
+            tasks = min(left, room.fits(want.counted), self._free)
+            self._place(want, room, tasks)
+            left -= tasks
+        growth = self._rooms.get(GROWTH)
+        if growth is not None and left and self._free and not self._is_over:
+            tasks = min(left, growth.fits(want.counted), self._free)
+            self._place(want, growth, tasks)
+            left -= tasks
+        return left
+
+    def _open(self, kind: _Kind) -> int | None:
+        """Return the first worker with room for a task of a kind."""
+        first, reopened = self._open_first, kind.reopened
+        while (kind.open_at < len(first) or reopened) and self._tests < TESTS_MAX:
+            is_first = kind.open_at < len(first) and not (
+                reopened and reopened[0] < first[kind.open_at]
+            )
+            place = self._order[first[kind.open_at] if is_first else reopened[0]]
+            self._tests += 1
+            if place in kind.places and self._rooms[place].fits(kind.counted):
+                return place
+            if is_first:
+                kind.open_at += 1
+            else:
+                heappop(reopened)
+        return None
 
     def _place(self, want: RoomWanted, room: WorkerRoom, tasks: int) -> None:
         room.change(want.counted, -tasks)
         self._free -= tasks
 
-    def _stop_for(self, want: RoomWanted, left: int) -> None:
+    def _stop_for(self, want: RoomWanted, kind: _Kind, left: int) -> None:
         """Stop tasks until there is room for `left` tasks of a want, or none can be made."""
-        places = set(want.places)
         # Slots are idle, but more are in use than the pool has: any task that ends makes room.
-        idle = [each for each in want.places if self._rooms[each].fits(want.counted)]
+        idle = self._open(kind)
         pending: dict[int, list[int]] = {}  # by place, the positions of tasks chosen together
-        for at, held in enumerate(self._held):
-            while left and self._left[at] and self._may_give(held, pending.get(held.place, ())):
-                if idle:
+        is_start, before = idle is None, self._stops
+        while self._given_to < len(self._held) and self._is_given(self._given_to):
+            self._given_to += 1
+        first = max(kind.held_at, self._given_to) if is_start else self._given_to
+        kind.held_at = max(kind.held_at, self._given_to)
+        for at in range(first, len(self._held)):
+            held = self._held[at]
+            self._tests += not self._is_given(at)
+            while (
+                left
+                and not self._is_over
+                and self._left[at]
+                and self._may_give(held, pending.get(held.place, ()))
+            ):
+                if idle is not None:
                     self._commit([at], want.claim)
-                    self._place(want, self._rooms[idle[0]], 1)
-                    idle = [each for each in idle if self._rooms[each].fits(want.counted)]
+                    self._place(want, self._rooms[idle], 1)
+                    idle = self._open(kind)
                     left -= 1
                     continue
-                if held.place not in places:
+                if held.place not in kind.places:
                     break
+                is_start = False
                 together = pending.setdefault(held.place, [])
                 if together.count(at) >= self._left[at]:
                     break
@@ -175,14 +285,23 @@ class _Plan(Generic[H]):
                     self._commit(needed, want.claim)
                     self._place(want, self._rooms[held.place], 1)
                     left -= 1
-            if not left:
+            if at == kind.held_at and (is_start or self._is_given(at)):
+                kind.held_at += 1
+            if not left or self._is_over:
                 return
+        if before == self._stops:
+            kind.failed_at = before
+
+    def _is_given(self, at: int) -> bool:
+        """Whether no further task can be chosen of those held there, for any want."""
+        return not self._left[at] or self._surplus.get(self._held[at].claim, 0) <= 0
 
     def _may_give(self, held: RoomHeld[H], together: Sequence[int]) -> bool:
         given = sum(self._held[each].claim == held.claim for each in together)
         return self._surplus.get(held.claim, 0) > given
 
     def _fits_after(self, place: int, stopped: Sequence[int], want: RoomWanted) -> bool:
+        self._tests += len(stopped)
         room = self._rooms[place]
         after = WorkerRoom(room.slots, dict(room.tags))
         for each in stopped:
@@ -203,8 +322,10 @@ class _Plan(Generic[H]):
         for at in stopped:
             held = self._held[at]
             self._left[at] -= 1
+            self._stops += 1
             self._surplus[held.claim] -= 1
             self._free += 1
             self._chosen[at, claim] = self._chosen.get((at, claim), 0) + 1
             if held.place in self._rooms:
                 self._rooms[held.place].change(held.counted, 1)
+                self._freed.append(self._at[held.place])

@@ -14,6 +14,14 @@ from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import Expel, SendToWorker
 from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.accounts import ClientLimits
+from gateway.scheduler.quotas.room_making import (
+    STOPS_MAX,
+    TESTS_MAX,
+    RoomHeld,
+    RoomWanted,
+    WorkerRoom,
+    choose,
+)
 from gateway.sessions.inbox import TURN_MAX
 from gateway.trust.dealing_partners import Nobody
 from policies.placement.asks import Preferences
@@ -167,6 +175,31 @@ def test_no_turn_is_long_by_jobs_that_are_held_against_the_offers_of_all_workers
     assert gateway.broker.looks(jobs[0].spec) == 0
     gateway.broker.handle(gateway.join(1_000), gateway.now_s)
     assert gateway.broker.looks(jobs[0].spec) == 1_001
+
+
+@pytest.mark.parametrize("idle", [0, 1])
+@pytest.mark.parametrize("kinds", [1, 100])
+def test_no_look_for_room_is_long_by_many_jobs_with_guaranteed_slots(kinds, idle):
+    """Each job was tested at each worker, and again for each task: seconds in each look."""
+    places = range(WORKERS)
+    rooms = {each: WorkerRoom(idle, {"memory": 4.0}) for each in places}
+    wants = [RoomWanted(0, 10, {"memory": 1 + at % kinds / 100}, places) for at in range(100)]
+    held = [RoomHeld(each, 9, each, SLOTS, {}) for each in places]
+    with Counter() as counter:
+        found, following = choose(wants, rooms, held, {9: WORKERS * SLOTS}, 0)
+    assert sum(each.tasks for each in found) == STOPS_MAX
+    assert not following
+    assert counter.calls < CALLS_MAX / 2
+
+
+def test_a_look_for_room_goes_on_where_the_last_one_ended():
+    """Of jobs that can run nowhere, the first ones would keep the others from being looked at."""
+    rooms = {each: WorkerRoom(0) for each in range(TESTS_MAX)}
+    wants = [RoomWanted(0, 1, {"gpu": 1.0 + at}, range(TESTS_MAX)) for at in range(5)]
+    held = [RoomHeld(each, 9, each, 1, {}) for each in rooms]
+    with Counter() as counter:
+        assert choose(wants, rooms, held, {9: TESTS_MAX}, 0) == ([], 1)
+    assert counter.calls < CALLS_MAX
 
 
 @pytest.mark.thorough  # minutes long: it counts every call

@@ -25,7 +25,7 @@ def wanting(tasks=1, counted=None, places=(1, 2), claim=0):
 
 
 def stopped(wants, rooms, held, surplus=None, free=0):
-    found = choose(wants, rooms, held, surplus or {9: 100}, free)
+    found, _ = choose(wants, rooms, held, surplus or {9: 100}, free)
     return {each.what: each.tasks for each in found}
 
 
@@ -85,7 +85,7 @@ def test_free_slots_of_the_pool_are_counted_once():
 
 def test_no_claim_gives_more_than_it_has_beyond_its_guarantee():
     held = [task("most", 1, claim=8, tasks=5), task("less", 2, claim=9, tasks=5)]
-    found = choose([wanting(9)], {1: WorkerRoom(0), 2: WorkerRoom(0)}, held, {8: 2, 9: 1}, 0)
+    found, _ = choose([wanting(9)], {1: WorkerRoom(0), 2: WorkerRoom(0)}, held, {8: 2, 9: 1}, 0)
     assert found == [RoomChoice("most", 2, 0), RoomChoice("less", 1, 0)]
 
 
@@ -95,14 +95,14 @@ def test_for_slots_that_are_coming_nothing_more_is_stopped(coming, stops):
     wants = [wanting(2, places=(1,)), wanting(1, places=(1,))]
     held = [task("a", 1, tasks=9)]
     for slots in range(min(coming, 3) + 1):
-        found = choose(wants, {1: WorkerRoom(slots)}, held, {9: 9}, slots, {0: coming})
+        found, _ = choose(wants, {1: WorkerRoom(slots)}, held, {9: 9}, slots, {0: coming})
         assert sum(each.tasks for each in found) == stops
 
 
 def test_each_want_has_its_own_room():
     rooms = {1: WorkerRoom(0, {"gpu": 2.0}), 2: WorkerRoom(0)}
     held = [task("one", 1, tasks=2), task("two", 2)]
-    found = choose(
+    found, _ = choose(
         [wanting(2, GPU, (1,), claim=0), wanting(1, None, (1, 2), claim=1)], rooms, held, {9: 9}, 0
     )
     assert found == [RoomChoice("one", 1, 0), RoomChoice("one", 1, 1)]
@@ -136,7 +136,7 @@ def test_what_is_stopped_is_used_and_within_its_bounds(rooms, held, wants, over)
     ]
     wanted = [wanting(tasks, {"gpu": float(gpu)}, tuple(places)) for tasks, gpu in wants]
     free = sum(slots for slots, _ in rooms)
-    found = choose(wanted, made(), holding, {8: over[0], 9: over[1]}, free)
+    found, _ = choose(wanted, made(), holding, {8: over[0], 9: over[1]}, free)
     given = {8: 0, 9: 0}
     for each in found:
         given[holding[each.what].claim] += each.tasks
