@@ -39,9 +39,9 @@ def with_advice(text: str, results: str | None) -> str:
     if _LIMIT not in first or not first.endswith(_RETURN):
         return text  # another failure, or the text of a worker of an older version
     if results is None:
-        advice = f"submit_job keeps results as values; of submit and map {_KEEPS} (results='auto')"
+        advice = f'submit_job keeps results as values; of submit and map {_KEEPS} (results="auto")'
     elif results:
         advice = "it ran where no result can stay as an object: at another host, or another site"
     else:
-        advice = f"with results='auto' in a client on the gateway's own host {_KEEPS}"
+        advice = f'with results="auto" in a client on the own host of the gateway {_KEEPS}'
     return f"{first}; {advice}{newline}{rest}"

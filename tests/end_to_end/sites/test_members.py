@@ -234,7 +234,8 @@ def test_the_configuration_that_is_written_says_what_holds_by_default():
     said = {key: tuple(value) if type(value) is list else value for key, value in said.items()}
     assert {key: getattr(FederationConfig(), key) for key in said} == said != {}
     known = {line.removeprefix("# ").partition(" = ")[0] for line in lines}
-    fields = set(FederationConfig.__dataclass_fields__) - {"advertise", "join_advertise"}
+    made = {"advertise", "join_advertise", "bulk_advertise"}
+    fields = set(FederationConfig.__dataclass_fields__) - made
     assert fields <= known
 
 
