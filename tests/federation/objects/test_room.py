@@ -18,7 +18,7 @@ def test_a_result_that_is_too_large_says_what_helps_anyone():
     ("results", "advice"),
     [
         (None, "submit_job keeps results as values; of submit and map large results stay"),
-        ("", "with results='auto' in a client on the gateway's own host large results stay"),
+        ("", 'with results="auto" in a client on the own host of the gateway large results stay'),
         ("auto", "it ran where no result can stay as an object: at another host, or another site"),
         ("ref", "it ran where no result can stay as an object"),
     ],
