@@ -280,6 +280,8 @@ class Broker:
                 self._functions.arrived(event.function, LEFT_TURN_MAX)
             case events.JobClosed():
                 self._submissions.closed(event, utc_s)
+                if (closed := self.jobs.get(event.job)) is not None and event.elsewhere:
+                    self.graphs.ended_elsewhere(closed, event.elsewhere)
             case events.CancelAsked():
                 self._cancel_asked(event, utc_s)
             case events.LeftJobChanged():

@@ -238,13 +238,18 @@ class SimClient(Caller):
     def fill(self) -> None:
         """Pack as much as the session takes."""
         self._table.sender.fill(self.dialogue)
-        self._note_fallen()
+        self._note_fallen(self._chains())
 
-    def _note_fallen(self) -> None:
+    def _chains(self) -> list[tuple[SimJob, Stream]]:
+        """Return the unfinished jobs whose calls wait for each other."""
+        jobs = [each for each in self.jobs.values() if each.plan.chain and not each.is_over]
+        found = [(each, self._table.find(each.id)) for each in jobs]
+        return [(job, stream) for job, stream in found if stream is not None]
+
+    def _note_fallen(self, chains: list[tuple[SimJob, Stream]]) -> None:
         """Note the calls that ended here, as they could not be sent without an input."""
-        for job in self.jobs.values():
-            stream = self._table.find(job.id) if job.plan.chain and not job.is_over else None
-            for low, high in stream.ended_here if stream is not None else ():
+        for job, stream in chains:
+            for low, high in stream.ended_here:
                 for at in range(low, high):
                     if job.outcomes[at] is None:
                         ended = Ended("dependency", "an input failed")
@@ -276,8 +281,9 @@ class SimClient(Caller):
                     self._graph_calls.hear(message)
                 case _:
                     pass
+        chains = self._chains()  # they may end now
         self._graph_calls.post_again()
-        self._note_fallen()
+        self._note_fallen(chains)
 
     def _hear_kept(self, message: Kept) -> None:
         job, stream = self.jobs[message.job], self._table.find(message.job)

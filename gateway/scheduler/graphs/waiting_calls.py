@@ -555,6 +555,15 @@ class WaitingCalls:
                 self._leave(job, gone)
                 self._send_again(job, RangeSet(gone))
 
+    def ended_elsewhere(self, job: Job, ranges: Iterable[Range]) -> None:
+        """Note that tasks of a job will not come: their client has ended them, or has the values.
+
+        Calls that wait for them are asked for again: they come with the values, or end there too.
+        """
+        text = f"a task of job {job.id} that it needs ended before this gateway had it"
+        for span in ranges if self._graph.has_consumers(job.id) else ():
+            self._give_up(job.id, text, within=span)
+
     def finished(self, job: Job) -> None:
         """Note that a job is over: no more of its tasks will end."""
         self.sources.discard(job.id)

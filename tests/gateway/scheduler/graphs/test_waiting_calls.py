@@ -686,3 +686,16 @@ def test_a_job_that_only_reads_is_a_stage_with_figures_after_its_end_and_leaves_
     assert len(graphs.stages._reads) <= 6
     assert not graphs._readers
     assert not graphs.sources
+
+
+def test_calls_behind_a_task_that_will_not_come_are_asked_for_again():
+    """Its client has ended it: the call behind it would wait for ever."""
+    world = GraphWorld(slots=1)
+    world.open("b")
+    world.wait_for("b", 1, [("b", 0, 1)], [("b", 1, 2)])
+    (asked,) = told(world.do(events.JobClosed(CLIENT, "b", 3, ((0, 1),))), SendAgain)
+    assert (asked.job, asked.ranges) == ("b", [[1, 2]])
+    (asked,) = told(world.do(events.JobClosed(CLIENT, "b", 3, ((0, 2),))), SendAgain)
+    assert asked.ranges == [[2, 3]]
+    world.do(events.JobClosed(CLIENT, "b", 3, ((0, 3),)))
+    assert "b" not in world.broker.jobs
