@@ -537,8 +537,10 @@ class ClientObjects:
             lease = self._leases.get((project, digest))
             if lease is None:
                 raise ObjectRefused(
-                    f"object {digest_text(digest)} is not held here for project {project}, in "
-                    f"which the call is made: put it by client.options(project={project!r}).put(…)"
+                    f"this client holds no object {digest_text(digest)} for project {project}, in "
+                    "which the call is made. A reference is of its own client and project: put "
+                    f"the value here (client.options(project={project!r}).put(…)), or name it "
+                    "where it is and ask for it by client.object(name)"
                 )
             found.append(lease)
         return found
