@@ -1,10 +1,11 @@
 """Files on disk in place of memory: an object is copied to one, and is mapped from there again.
 
-The file has no name while it has bytes: its name is removed as soon as it is made, and the disk
-frees it with its last descriptor, also after kill -9, as a memfd. A process that is killed between
-these two steps leaves an empty file; the next object host removes it.
+The file has no name: the disk frees it with its last descriptor, also after kill -9, as a memfd.
+Where a file system makes none without a name, its name is removed as soon as it is made; a process
+that is killed between these two steps leaves an empty file, which the next object host removes.
 """
 
+import errno
 import os
 import tempfile
 from contextlib import suppress
@@ -25,19 +26,28 @@ def clear_folder(folder: Path) -> None:
             each.unlink()
 
 
+def _nameless(folder: Path) -> int:
+    """Return a descriptor of a new file without a name. Raises OSError."""
+    try:
+        return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT):
+            raise
+    writing, name = tempfile.mkstemp(prefix=PREFIX, dir=folder)
+    with suppress(FileNotFoundError):
+        Path(name).unlink()
+    return writing
+
+
 def spill(descriptor: int, size: int, folder: Path) -> int:
     """Copy the file of an object to disk; return a descriptor that is for reading alone.
 
     Raises OSError, as where the disk is full; nothing is left behind then.
     """
-    writing, name = tempfile.mkstemp(prefix=PREFIX, dir=folder)
-    reading = -1
+    writing, reading = _nameless(folder), -1
     try:
-        try:
-            reading = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
-        finally:
-            with suppress(FileNotFoundError):
-                Path(name).unlink()
+        # The same file, whatever has its name by now.
+        reading = os.open(f"/proc/self/fd/{writing}", os.O_RDONLY | os.O_CLOEXEC)
         os.fchmod(writing, 0o400)
         os.posix_fallocate(writing, 0, size)  # a full disk is told before anything is copied
         at = 0

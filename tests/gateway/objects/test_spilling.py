@@ -1,6 +1,9 @@
 """Files on disk in place of memory (gateway.objects.spilling)."""
 
 import os
+import tempfile
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -28,6 +31,28 @@ def test_a_file_on_disk_has_the_bytes_no_name_and_is_for_reading_alone(segment, 
             os.pwrite(file, b"x", 0)
     finally:
         os.close(file)
+
+
+def test_another_user_of_the_folder_finds_no_name_and_can_not_put_a_file_in_the_place_of_one(
+    segment, tmp_path, monkeypatch
+):
+    wanted = os.pread(segment.descriptor, SIZE, 0)
+    made = tempfile.mkstemp
+    with monkeypatch.context() as patched:
+        patched.setattr(tempfile, "mkstemp", Mock(side_effect=AssertionError))
+        os.close(spill(segment.descriptor, SIZE, tmp_path))
+
+    def replaced(**given):
+        file, name = made(**given)
+        os.rename(name, f"{name}-mine")
+        Path(name).write_bytes(b"other bytes")
+        return file, name
+
+    monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)  # a file system without them
+    monkeypatch.setattr(tempfile, "mkstemp", replaced)
+    file = spill(segment.descriptor, SIZE, tmp_path)
+    assert os.pread(file, SIZE, 0) == wanted
+    os.close(file)
 
 
 def test_a_full_disk_leaves_nothing(segment, tmp_path, monkeypatch):
