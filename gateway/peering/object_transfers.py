@@ -459,6 +459,8 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
                 self._is_asked = trio.Event()
                 await self._is_asked.wait()
                 continue
+            if self._carrier.listens and not self._carrier.address:
+                await self._carrier.ready()  # it starts, or starts again: soon it has a port
             try:
                 self._answer(question)
             except Exception as error:  # noqa: BLE001 - other questions are answered

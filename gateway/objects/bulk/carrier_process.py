@@ -106,6 +106,11 @@ class CarrierProcess:
         """Where other sites dial the bulk port; empty while there is none."""
         return (self._settings.advertise or self._port) if self._port else ""
 
+    @property
+    def listens(self) -> bool:
+        """Whether it is to open a bulk port, by the configuration."""
+        return bool(self._settings.listen)
+
     async def run(self) -> None:
         """Keep the carrier running from the moment on at which it is needed; until cancelled."""
         if self._settings.listen:

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import trio
+import trio.testing
 
 from federation.clocks import UtcS
 from federation.messages.deals import Deliver
@@ -49,6 +50,7 @@ class World:
         self.go.set()
         self.asked, self.sent, self.came, self.later = [], [], [], []
         self.pulled, self.signed = [], 0
+        self.restarted = trio.Event()
         self.jobs = {"j": self._job("j"), "other": self._job("other")}
         sales = SimpleNamespace(
             sales={("london", "c"): SimpleNamespace(pool="p", job="j", is_live=True)},
@@ -102,6 +104,13 @@ class World:
         return b"receipt"
 
     # as the carrier
+    listens = True
+
+    async def ready(self):
+        await self.restarted.wait()
+        self.address = World.address
+        return True
+
     async def keep_keys(self):
         await trio.lowlevel.checkpoint()
 
@@ -208,6 +217,20 @@ async def test_a_long_question_for_tickets_keeps_no_other_site_waiting(world):
     await until(lambda: tickets(world, "london"))
     [answer] = tickets(world, "london")
     assert (len(answer.tickets), len(answer.reasons)) == (500, 500)
+
+
+@pytest.mark.trio
+async def test_a_question_waits_while_the_carrier_starts_again(world):
+    """By an answer that there is no bulk port the results were lost, and their tasks ran again."""
+    world.put(A, "j")
+    world.address = ""
+    world.transfers.hear("london", AskTickets(1, "c", [A]))
+    await trio.testing.wait_all_tasks_blocked()
+    assert not tickets(world, "london")
+    world.restarted.set()
+    await until(lambda: tickets(world, "london"))
+    [answer] = tickets(world, "london")
+    assert (answer.reasons, answer.address) == ([""], World.address)
 
 
 @pytest.mark.trio
