@@ -90,8 +90,12 @@ def test_later_results_are_fetched_after_an_unexpected_error_and_an_exit_in_a_ca
     for first in (0, 1):
         fetcher.add(Arrived(Stream(OPENING, deque()), first, [Result(ValueError("odd"))]))
     assert both.wait(WAIT_S)
+    until_s = time.monotonic() + WAIT_S
+    while fetcher._is_running:  # it logs in its thread, which must not go on behind this test
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
     assert engine.placed == [(at, [0], "it can't be mapped: ValueError('odd')") for at in (0, 1)]
-    assert caplog.text.count("a callback of a result failed")
+    assert caplog.text.count("a callback of a result failed") == 2
 
 
 def test_the_end_of_the_client_ends_the_wait():
