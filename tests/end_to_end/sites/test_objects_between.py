@@ -81,8 +81,9 @@ def test_each_of_several_objects_goes_once(pair):
         there = client.options(sites=["paris"])
         found = list(there.map(summed, refs, timeout=WAIT_S))
         assert found == [float(each.sum()) for each in arrays]
-        rows = held(paris)
-        assert len(rows) <= 8
+        digests = {each.digest for each in refs}
+        rows = [each for each in held(paris) if each["digest"] in digests]
+        assert len(rows) <= 8  # one of a test before may still be held for its contract
         assert {row["project"] for row in rows} <= {"default\u00a0@london"}
     wait_until(lambda: not held(paris), "paris lets go of them")
 
