@@ -36,6 +36,7 @@ name = "day"
 claims = [ { who = "project:production", guaranteed = 1 } ]
 """
 HIDDEN = '[[show]]\nreaders = ["paris"]\n[[show]]\nhidden = true\n'
+LEFT_OUT = "# not in the other version: "
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ class ChaosSite(MemberSite):
     def launch_gateway(self) -> Process:
         """Start the gateway's process, and don't wait for it."""
         self._lives += 1
-        self._accept_the_risk(not self.around.gateway_source)
+        self._write_for(other_version=bool(self.around.gateway_source))
         prefix = [*self.around.prefix, "env", *self.around.gateway_prefix]
         return Process(
             ["gateway", "--config", str(self.config), "--json"],
@@ -153,10 +154,15 @@ class ChaosSite(MemberSite):
             **self._environment(self.around.gateway_source),
         )
 
-    def _accept_the_risk(self, accepted: bool) -> None:
-        """The words for slots without a sandbox, which the other version does not know."""
+    def _write_for(self, *, other_version: bool) -> None:
+        """Leave out what the other version does not know: accepted risks, and the bulk port."""
         text = self.config.read_text().replace(f"{PROBES}{ACCEPTED}", PROBES)
-        self.config.write_text(text.replace(PROBES, PROBES + ACCEPTED) if accepted else text)
+        text = text.replace(f"{LEFT_OUT}bulk_", "bulk_")
+        if other_version:
+            text = text.replace("\nbulk_", f"\n{LEFT_OUT}bulk_")
+        else:
+            text = text.replace(PROBES, PROBES + ACCEPTED)
+        self.config.write_text(text)
 
     def start(self) -> None:
         """Start the gateway as a supervisor does: again, while it ends before it is ready."""
