@@ -14,6 +14,7 @@ answer to one project would tell what another has.
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from federation.clocks import UtcS
@@ -394,17 +395,25 @@ class ObjectCatalogue:
         return self._gone(keys)
 
     def calls_ended(self, jobs: Mapping[str, JobProgress]) -> list[ObjectKey]:
-        """Let go of what jobs held for calls that have ended: of some, at most LOOKS_MAX."""
+        """Let go of what jobs held for calls that have ended: of some, at most LOOKS_MAX.
+
+        Jobs that hold nothing for calls are not looked at: there may be tens of thousands, and this
+        is asked each tick.
+        """
         touched: list[ObjectKey] = []
         left = LOOKS_MAX
-        for job in list(self._uses):
-            progress = jobs.get(job)
-            if left <= 0 or progress is None:  # `sweep` lets go of all that an ended one held
-                continue
+        for job in list(islice(self._uses, LOOKS_MAX)):
+            if left <= 0:
+                break
             uses = self._uses.pop(job)
             self._uses[job] = uses  # the last one the next time
+            progress = jobs.get(job)
+            if progress is None:
+                continue  # it has ended: `sweep` lets go of all that it held
             keys, looks = uses.release(progress.ended, waits=progress.blocked > 0, looks_max=left)
-            left -= looks
+            left -= max(1, looks)
+            if not uses:
+                del self._uses[job]
             for key in keys:
                 held = self._held.get(key)
                 if held is not None and job in held.jobs:

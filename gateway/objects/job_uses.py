@@ -21,6 +21,10 @@ class JobUses(Generic[KeyT]):
     def __contains__(self, key: KeyT) -> bool:
         return key in self._counts or key in self._waited or key in self._whole
 
+    def __bool__(self) -> bool:
+        """Whether it holds anything."""
+        return bool(self._calls or self._waited or self._whole)
+
     def hold_whole(self, keys: Iterable[KeyT]) -> None:
         """Hold objects until the job ends."""
         self._whole.update(keys)

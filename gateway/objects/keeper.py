@@ -428,7 +428,7 @@ class ObjectKeeper:
         else:
             self._early.append(hold)
 
-    def _hold(self, hold: "_EarlyHold") -> None:
+    def _hold(self, hold: _EarlyHold) -> None:
         owner = self._owner_of(hold.job)
         if owner is not None:
             self.catalogue.hold(

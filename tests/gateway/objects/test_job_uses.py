@@ -87,3 +87,26 @@ def test_the_end_of_the_job_lets_go_of_the_rest(catalogue):
     assert catalogue.calls_ended({}) == []
     assert catalogue.sweep(set(), 1.0) == [ObjectKey("p", b"1")]
     assert catalogue.calls_ended({}) == []
+
+
+def test_jobs_whose_calls_have_ended_are_looked_at_no_more_and_a_turn_is_bounded(
+    catalogue, monkeypatch
+):
+    looks = []
+    release = JobUses.release
+
+    def counted(self, *given, **how):
+        looks.append(self)
+        return release(self, *given, **how)
+
+    monkeypatch.setattr(JobUses, "release", counted)
+    monkeypatch.setattr("gateway.objects.catalogue.LOOKS_MAX", 10)
+    jobs = {}
+    for number in range(25):
+        catalogue.hold(f"j{number}", "ann", "p", [b"1"], (0, 1))
+        jobs[f"j{number}"] = SimpleNamespace(ended=RangeSet([(0, 1)]), blocked=0)
+    for expected in (10, 10, 5, 0):
+        looks.clear()
+        catalogue.calls_ended(jobs)
+        assert len(looks) == expected
+    assert catalogue.let_go(1, "p", b"1") == [ObjectKey("p", b"1")]
