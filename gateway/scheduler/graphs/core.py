@@ -15,7 +15,6 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from math import inf
 from typing import Final, Generic, TypeVar
 
 from federation.ranges import Range, RangeSet
@@ -527,20 +526,20 @@ class TaskGraph:
         return list(dict.fromkeys(edges))
 
     def lacking(
-        self, job: str, known: RangeSet | None = None, within: Range | None = None
+        self, job: str, known: RangeSet | None = None, within: RangeSet | None = None
     ) -> list[tuple[str, RangeSet]]:
         """Return the calls that wait for tasks of a job which have no value, by their job.
 
         With `known`, only those that wait for a task which is not in it; with `within`, only those
-        that wait for a task of that range.
+        that wait for a task of these ranges.
         """
         found: dict[str, RangeSet] = {}
         there = self._values.get(job, {}) if known is None else known
-        low, high = within or (0, inf)
         for each in self._consumers.all_of(job):
             span, edge = each.span, each.edge
             for at in span.waiting(range(span.stop - span.first)):
-                if any(low <= task < high and task not in there for task in edge.inputs(at)):
+                inputs = (task for task in edge.inputs(at) if within is None or task in within)
+                if any(task not in there for task in inputs):
                     start = span.first + at
                     found.setdefault(span.job, RangeSet()).add(start, start + 1)
         return list(found.items())

@@ -537,7 +537,7 @@ class WaitingCalls:
             self._tell(job.client, SendAgain(job.id, [list(pair) for pair in ranges]))
 
     def _give_up(
-        self, name: str, text: str, known: RangeSet | None = None, within: Range | None = None
+        self, name: str, text: str, known: RangeSet | None = None, within: RangeSet | None = None
     ) -> None:
         """Handle calls that wait for tasks of a job which will give no value here.
 
@@ -560,9 +560,9 @@ class WaitingCalls:
 
         Calls that wait for them are asked for again: they come with the values, or end there too.
         """
-        text = f"a task of job {job.id} that it needs ended before this gateway had it"
-        for span in ranges if self._graph.has_consumers(job.id) else ():
-            self._give_up(job.id, text, within=span)
+        if self._graph.has_consumers(job.id):
+            text = f"a task of job {job.id} that it needs ended before this gateway had it"
+            self._give_up(job.id, text, within=RangeSet(ranges))
 
     def finished(self, job: Job) -> None:
         """Note that a job is over: no more of its tasks will end."""
@@ -581,7 +581,7 @@ class WaitingCalls:
 
     def read(self, event: OutcomesRead, utc_s: UtcS) -> None:
         """Take the outcomes in the books of tasks that are waited for."""
-        name, asked = event.job, (event.first, event.stop)
+        name, asked = event.job, RangeSet([(event.first, event.stop)])
         if event.fate is JobFate.UNKNOWN:
             if name not in self._jobs and self._graph.has_consumers(name):
                 self._unknown.setdefault(name, utc_s)
