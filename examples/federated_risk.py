@@ -34,7 +34,7 @@ PLANS = (
     LocalSitePlan("dublin", 2, "0.04 USD"),
     LocalSitePlan("zurich", 1, "0.80 USD"),
 )
-SETTLE_S = 20.0
+SETTLE_S = 30.0
 
 
 def run_on(

@@ -15,7 +15,7 @@ import math
 import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
@@ -91,6 +91,14 @@ class _Expired(Exception):
 
 def _why_refused(why: str = "") -> str:
     return clean(why)[:REASON_CHARS_MAX] or "it is refused"
+
+
+async def _releasing(room: trio.Semaphore, bring: Callable[[], Awaitable[None]]) -> None:
+    """Fetch one object, and make room for the next then."""
+    try:
+        await bring()
+    finally:
+        room.release()
 
 
 class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
@@ -299,10 +307,9 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
                     if not ticket:
                         reasons.append(_why_refused(why))
                         continue
-                    bring = partial(
-                        self._bring, new=new, reasons=reasons, room=room, is_input=is_input
-                    )
-                    nursery.start_soon(bring, order, digest, ticket, found.address)
+                    what = order, digest, ticket, found.address
+                    bring = partial(self._bring, *what, new=new, reasons=reasons, is_input=is_input)
+                    nursery.start_soon(_releasing, room, bring)
 
     def _is_here(self, scope: str, digest: bytes) -> bool:
         return self._keeper.catalogue.find(scope, digest) is not None
@@ -339,28 +346,9 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         *,
         new: set[bytes],
         reasons: list[str],
-        room: trio.Semaphore,
         is_input: bool,
     ) -> None:
-        """Fetch one object, unless another contract of this buyer is doing so; then make room."""
-        try:
-            await self._bring_one(
-                *(order, digest, raw, address), new=new, reasons=reasons, is_input=is_input
-            )
-        finally:
-            room.release()
-
-    async def _bring_one(
-        self,
-        order: PullObjects,
-        digest: bytes,
-        raw: bytes,
-        address: str,
-        *,
-        new: set[bytes],
-        reasons: list[str],
-        is_input: bool,
-    ) -> None:
+        """Fetch one object, unless another contract of this buyer is doing so."""
         key = ObjectKey(order.scope, digest)
         while key in self._coming:
             await self._coming[key].wait()
