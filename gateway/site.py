@@ -425,10 +425,7 @@ class Site:
         router.transfers = self.transfers
         self.server.on_pull = self.transfers.pull
         objects.on_lost = self.exchange.sales.objects_lost
-        self.exchange.pulls_objects = True
-        self.exchange.purchases.enquiries.fetches_results = True
-        self.exchange.offering.leaves_results = lambda: bool(carrier.address)
-        self.exchange.reach.objects_stay = self.transfers.why_ours_stay
+        self.exchange.moves.open(lambda: bool(carrier.address), self.transfers.why_ours_stay)
 
     def _book_moved(self, fact: MovedObject) -> None:
         """Book an object that has come to this site; what has gone is in its receiver's books."""

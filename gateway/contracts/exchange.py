@@ -27,6 +27,7 @@ from gateway.config.pools import PoolFacts
 from gateway.contracts.buying.purchases import Purchases
 from gateway.contracts.buying.site_backoff import TooDear
 from gateway.contracts.model.dealing import Consequences, Permits
+from gateway.contracts.model.object_moves import ObjectMoves
 from gateway.contracts.model.sale import Sale
 from gateway.contracts.planning.deciding import PlacementDecider
 from gateway.contracts.planning.deferring import DEFERRABLE_LOOKS, look_in_s, to_come
@@ -116,12 +117,13 @@ class Exchange:
         self._facts = facts
         self._outcome = Consequences()
         self.market = Market(site)
+        self.moves = ObjectMoves()
         self.purchases = Purchases(
-            site, boot, broker, rules, permits, signer, self._outcome, handles
+            site, boot, broker, rules, permits, signer, self._outcome, handles, self.moves
         )
         self.reach = SiteEligibility(
             *(site, broker, preferences, permits, facts, self.market),
-            self.purchases.site_backoff.was_refused,
+            *(self.purchases.site_backoff.was_refused, self.moves),
         )
         self._places = PlacementPlan(
             site, broker, preferences, self.market, self.purchases, self.reach
@@ -133,7 +135,8 @@ class Exchange:
         )
         sales: dict[tuple[str, str], Sale] = {}  # sold slots are not offered again
         self.offering = Offering(
-            site, broker, rules, permits, signer, sales, self.deciding.decide, self.reach.suits
+            *(site, broker, rules, permits, signer, sales),
+            *(self.deciding.decide, self.reach.suits, self.moves),
         )
         self.sales = Sales(
             *(site, broker, rules, self.offering, sales, self._outcome, handles), has_function
@@ -147,7 +150,6 @@ class Exchange:
         self.limits = LimitWatch(self.deciding.judge_planned, self._outcome)
         self._version = 0
         self._kept_stock: Stock | None = None  # for questions
-        self.pulls_objects = False  # whether objects of other sites' calls are fetched to here
         self._sellers = 0  # how often we learnt of another seller, or of another pool of one
         self._planned: dict[str, Planned] = {}
         self._moving = Moving(broker.jobs, broker.durations.of)
@@ -317,7 +319,7 @@ class Exchange:
         aside = {
             pool: Aside(offering.held_slots(pool), offering.promised(pool)) for pool in self._facts
         }
-        how = {"for_others": for_others, "pulls_objects": self.pulls_objects}
+        how = {"for_others": for_others, "pulls_objects": self.moves.fetches}
         return take_stock(self._broker, self._facts, aside, utc_s, **how)
 
     def booked_by(self) -> dict[str, Owner]:

@@ -21,6 +21,7 @@ from gateway.config.contracts import DealRules
 from gateway.contracts.buying.grant_parts import part_of, room_of, unknown_s
 from gateway.contracts.buying.site_backoff import SiteBackoff, TooDear
 from gateway.contracts.model.dealing import Consequences, Permits
+from gateway.contracts.model.object_moves import ObjectMoves
 from gateway.contracts.model.purchase import Purchase, Purchased, check_quote
 from gateway.contracts.model.quotations import tariff_of
 from gateway.scheduler.model.effects import PeerSide
@@ -70,6 +71,7 @@ class Enquiries:
         outcome: takes questions and holds.
         booked: (`site/pool`, tariff) → our reservation there that it is the price of.
         wishes_of: a job's wishes, within this site's rules about places.
+        moves: of objects between sites.
     """
 
     def __init__(  # noqa: PLR0913 - its dependencies, each by its name
@@ -84,6 +86,7 @@ class Enquiries:
         outcome: Consequences,
         booked: Callable[[str, Tariff], Reservation | None],
         wishes_of: Callable[[JobSpec], Wishes],
+        moves: ObjectMoves,
     ) -> None:
         self._site = site
         self._boot = boot
@@ -95,7 +98,7 @@ class Enquiries:
         self._outcome = outcome
         self._booked = booked
         self._wishes_of = wishes_of
-        self.fetches_results = False  # whether results that are left at sellers are fetched
+        self._moves = moves
         self._numbers = 0
         self._enquiries: dict[str, Enquiry] = {}  # by job
         self._late: dict[str, tuple[str, MonoS]] = {}  # timed out: site, and time of the question
@@ -240,7 +243,7 @@ class Enquiries:
 
     def _results_of(self, spec: JobSpec) -> str:
         """Return whether a seller may keep large results of a job, to be fetched from there."""
-        may = self.fetches_results and spec.results == AUTO and spec.far_results
+        may = self._moves.fetches and spec.results == AUTO and spec.far_results
         return AUTO if may else ""
 
     def _say(self, purchase: Purchase, message: FromBuyer) -> None:

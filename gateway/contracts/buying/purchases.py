@@ -40,6 +40,7 @@ from gateway.contracts.buying.enquiries import Enquiries
 from gateway.contracts.buying.grant_parts import room_of
 from gateway.contracts.buying.site_backoff import SiteBackoff
 from gateway.contracts.model.dealing import Consequences, Permits
+from gateway.contracts.model.object_moves import ObjectMoves
 from gateway.contracts.model.purchase import Purchase, Purchased, from_books, held_by_epoch, shown
 from gateway.contracts.model.quotations import booked_terms
 from gateway.ledger.db import records
@@ -75,9 +76,10 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         signer: makes grants, for `enquiries`.
         outcome: receives the resulting events and effects.
         handles: the source of numbers for contracts, as the broker's workers.
+        moves: of objects between sites.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its dependencies, each by its name
         self,
         site: str,
         boot: int,
@@ -87,6 +89,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         signer: GrantSigner,
         outcome: Consequences,
         handles: Iterator[int],
+        moves: ObjectMoves,
     ) -> None:
         self._broker = broker
         self._rules = rules
@@ -99,6 +102,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
             *(site, boot, rules, permits, signer, self._book, self.site_backoff, outcome),
             broker.reserved.booked,
             broker.entitling.wishes_of,
+            moves,
         )
         self._handles = handles
         self._by_handle: dict[int, Purchase] = {}

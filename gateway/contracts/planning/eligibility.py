@@ -14,6 +14,7 @@ from gateway.base.tags import OBJECTS_TAG
 from gateway.base.values import suggest
 from gateway.config.pools import PoolFacts
 from gateway.contracts.model.dealing import Permits
+from gateway.contracts.model.object_moves import ObjectMoves
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.terms import JobSpec
@@ -37,6 +38,7 @@ class SiteEligibility:
         market: the adverts of other sites.
         was_refused: (job, site, pool) → whether the site has said that the pool's rules forbid work
             of this kind.
+        moves: of objects between sites.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class SiteEligibility:
         facts: Mapping[str, PoolFacts],
         market: Market,
         was_refused: Callable[[JobSpec, str, str], bool],
+        moves: ObjectMoves,
     ) -> None:
         self._site = site
         self._broker = broker
@@ -56,8 +59,7 @@ class SiteEligibility:
         self._facts = facts
         self._market = market
         self._was_refused = was_refused
-        # Why objects of this site can't go to others; empty: they can.
-        self.objects_stay: Callable[[], str] = lambda: "objects of this site stay here"
+        self._moves = moves
 
     def terms(self, spec: JobSpec) -> PlacementTerms:
         """Return the conditions of a job on the place where it runs."""
@@ -88,7 +90,7 @@ class SiteEligibility:
             return ""
         if spec.results == REF:
             return 'its results stay at this site (results="ref")'
-        return self.objects_stay()
+        return self._moves.why_ours_stay()
 
     def suits(self, spec: JobSpec, pool: str) -> bool:
         """Whether a pool of this site lies where a job's user lets it run."""

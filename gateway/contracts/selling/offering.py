@@ -22,6 +22,7 @@ from federation.reasons import Reason
 from federation.words import duration_text
 from gateway.config.contracts import DealRules
 from gateway.contracts.model.dealing import RELAY, Permits
+from gateway.contracts.model.object_moves import ObjectMoves
 from gateway.contracts.model.quotations import quoted_terms
 from gateway.contracts.model.sale import Sale
 from gateway.contracts.selling.advertising import cold_slots, waiting
@@ -66,9 +67,10 @@ class Offering:
         sales: the contracts sold, by buyer and name; only read.
         decide: places a job as our own: PlacementDecider.decide.
         suits: whether one of our pools is at a location where the job's user lets it run.
+        moves: of objects between sites.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its dependencies, each by its name
         self,
         site: str,
         broker: Broker,
@@ -78,6 +80,7 @@ class Offering:
         sales: Mapping[tuple[str, str], Sale],
         decide: Callable[..., Decision],
         suits: Callable[[JobSpec, str], bool],
+        moves: ObjectMoves,
     ) -> None:
         self._site = site
         self._broker = broker
@@ -88,8 +91,7 @@ class Offering:
         self._decide = decide
         self._suits = suits
         self.shortfalls = Shortfalls()
-        # Whether buyers can fetch results that are left here.
-        self.leaves_results: Callable[[], bool] = lambda: False
+        self._moves = moves
 
     def answer(self, buyer: str, ask: deals.AskQuote, utc_s: UtcS) -> Offered | deals.Decline:
         """Answer a request for a quote; ProtocolError when it breaks the rules."""
@@ -97,7 +99,7 @@ class Offering:
             spec = check_spec(ask, f"{ask.user}@{buyer}")
         except BadJob as error:
             return deals.Decline(ask.contract, Reason.BAD_REQUEST, str(error))
-        results = AUTO if ask.results == AUTO and self.leaves_results() else ""
+        results = AUTO if ask.results == AUTO and self._moves.leaves_results() else ""
         spec = replace(spec, path=tuple(ask.path), results=results, far_results=True)
         declined = self._check_asked(buyer, ask) or self._check_entitled(buyer, ask, spec)
         if declined is not None:

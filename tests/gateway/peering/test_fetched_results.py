@@ -36,11 +36,11 @@ class Fetching:
         server.act = lambda happened: self.london.do(*happened)
         self.london.kernel.hear = self._by_router
         for site in self.town.sites.values():
-            site.exchange.pulls_objects = True
-            site.exchange.reach.objects_stay = lambda: ""
+            site.exchange.moves.fetches = True
+            site.exchange.moves.why_ours_stay = lambda: ""
             site.join(2, **{OBJECTS_TAG: True})
-        self.london.exchange.purchases.enquiries.fetches_results = True
-        self.paris.exchange.offering.leaves_results = lambda: True
+        self.london.exchange.moves.fetches = True
+        self.paris.exchange.moves.leaves_results = lambda: True
         self.town.now_s += 1.0
         self.town.show()
         self.town.deliver()

@@ -34,6 +34,7 @@ from gateway.config.books import BookRules
 from gateway.config.contracts import DealRules
 from gateway.contracts.buying.purchases import Purchases
 from gateway.contracts.model.dealing import Consequences
+from gateway.contracts.model.object_moves import ObjectMoves
 from gateway.contracts.model.purchase import from_books
 from gateway.contracts.model.sale import former_sale
 from gateway.contracts.selling.sales import Sales
@@ -117,7 +118,7 @@ class BookedSite:
         everybody = SimpleNamespace(readable=lambda: {"london", "paris"})
         handles = itertools.count(1)
         arguments = DealRules(), everybody, SimpleNamespace(), self.outcome, handles
-        self.purchases = Purchases(self.name, 1, self.broker, *arguments)
+        self.purchases = Purchases(self.name, 1, self.broker, *arguments, ObjectMoves())
         self.sales = Sales(self.name, self.broker, DealRules(), None, {}, self.outcome, handles)
         self.reconciler = Reconciler(
             SettlementContext(

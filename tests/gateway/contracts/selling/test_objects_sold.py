@@ -20,8 +20,8 @@ BOOK, CURVE = (b"\x02" + each * 32 for each in (b"b", b"c"))
 def town():
     found = dear_and_cheap()
     for site in found.sites.values():
-        site.exchange.pulls_objects = True
-        site.exchange.reach.objects_stay = lambda: ""
+        site.exchange.moves.fetches = True
+        site.exchange.moves.why_ours_stay = lambda: ""
         site.join(2, **{OBJECTS_TAG: True})
     found.now_s += 1.0  # for adverts of their own time
     found.show()
@@ -31,8 +31,8 @@ def town():
 
 def keeping(town):
     """Both sites move results, and London's client takes those of others as objects."""
-    town.sites["london"].exchange.purchases.enquiries.fetches_results = True
-    town.sites["paris"].exchange.offering.leaves_results = lambda: True
+    town.sites["london"].exchange.moves.fetches = True
+    town.sites["paris"].exchange.moves.leaves_results = lambda: True
     tags = {OBJECTS_TAG: True}  # for workers that can keep them
     return {"wishes": ABROAD, "results": "auto", "far_results": True, "tags": tags}
 
@@ -99,7 +99,7 @@ def test_tasks_go_back_where_an_object_can_not_come(town):
 
 def test_a_job_with_objects_goes_to_no_site_that_does_not_fetch_them(town):
     london, paris = town.sites["london"], town.sites["paris"]
-    paris.exchange.pulls_objects = False  # as one of an older version
+    paris.exchange.moves.fetches = False  # as one of an older version
     town.now_s += 1.0
     town.show()
     london.submit(4, wishes=ABROAD, objects=[BOOK])
@@ -109,7 +109,7 @@ def test_a_job_with_objects_goes_to_no_site_that_does_not_fetch_them(town):
 
 def test_objects_stay_where_the_site_has_no_bulk_port(town):
     london = town.sites["london"]
-    london.exchange.reach.objects_stay = lambda: "this site has no bulk port"
+    london.exchange.moves.why_ours_stay = lambda: "this site has no bulk port"
     london.submit(4, wishes=ABROAD, objects=[BOOK])
     town.deliver()
     assert not said(town, deals.AskQuote)
@@ -140,7 +140,7 @@ def test_a_contract_that_ends_waits_for_no_object(town):
 def test_the_tag_is_shown_with_pools_that_have_objects(town):
     [pool] = town.sites["paris"].exchange.show(1e6).pools
     assert {OBJECTS_TAG, PULLS_TAG} <= set(pool.tags)
-    town.sites["paris"].exchange.pulls_objects = False
+    town.sites["paris"].exchange.moves.fetches = False
     [pool] = town.sites["paris"].exchange.show(1e6).pools
     assert PULLS_TAG not in pool.tags
 
@@ -161,9 +161,9 @@ def test_results_come_as_values_where_one_can_not_move_them(town, lacks):
     if lacks == "the client":
         how["far_results"] = False  # an older one
     elif lacks == "the buyer":
-        town.sites["london"].exchange.purchases.enquiries.fetches_results = False
+        town.sites["london"].exchange.moves.fetches = False
     else:
-        town.sites["paris"].exchange.offering.leaves_results = lambda: False
+        town.sites["paris"].exchange.moves.leaves_results = lambda: False
     town.sites["london"].submit(4, **how)
     town.deliver()
     assert sold(town).spec.results == ""
