@@ -152,10 +152,10 @@ def test_without_priorities_the_nearer_ones_are_better():
 def test_without_the_extra_its_name_is_said(monkeypatch):
     real = builtins.__import__
 
-    def without(name, *rest):
+    def without(name, *rest, **named):
         if name.partition(".")[0] == "dns":
             raise ImportError(name)
-        return real(name, *rest)
+        return real(name, *rest, **named)
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(AddressError, match=r"pip install 'gridfed\[dns\]'"):

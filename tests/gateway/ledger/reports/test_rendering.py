@@ -114,10 +114,10 @@ def test_without_pyarrow_parquet_is_refused_by_name(
 ) -> None:
     real = builtins.__import__
 
-    def without(name: str, *args: Any) -> Any:
+    def without(name: str, *args: Any, **named: Any) -> Any:
         if name.startswith("pyarrow"):
             raise ImportError(name)
-        return real(name, *args)
+        return real(name, *args, **named)
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(NoParquet, match=r"gridfed\[parquet\]"):
