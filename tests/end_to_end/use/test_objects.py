@@ -34,6 +34,8 @@ pytestmark = pytest.mark.real
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 SIZE = 1_000_000  # numbers of 8 bytes
+# Of links in /proc: a file without a name has the number of its inode there.
+IN_MEMORY, ON_DISK = "/memfd:gridfed-object", "spilled/#"
 
 
 @dataclass
@@ -73,6 +75,10 @@ def processes(site):
     return [parent, *parent.children(recursive=True)]
 
 
+def is_of_object(link):
+    return IN_MEMORY in link or ON_DISK in link
+
+
 def held(site):
     """The number of open or mapped files of objects in the site's processes."""
     count = 0
@@ -81,8 +87,9 @@ def held(site):
         with suppress(OSError, psutil.Error):
             for name in os.listdir(folder):
                 with suppress(OSError):
-                    count += "gridfed-object" in os.readlink(f"{folder}/{name}")
-            count += Path(f"/proc/{each.pid}/maps").read_text().count("gridfed-object")
+                    count += is_of_object(os.readlink(f"{folder}/{name}"))
+            mapped = Path(f"/proc/{each.pid}/maps").read_text()
+            count += sum(map(mapped.count, (IN_MEMORY, ON_DISK)))
     return count
 
 
@@ -92,7 +99,7 @@ def held_by(process):
     with suppress(OSError, psutil.Error):
         for name in os.listdir(folder):
             with suppress(OSError):
-                count += "gridfed-object" in os.readlink(f"{folder}/{name}")
+                count += is_of_object(os.readlink(f"{folder}/{name}"))
     return count
 
 
@@ -620,9 +627,6 @@ def files_of(site, where):
                 if where in line:
                     found.add(int(line.split()[4]))
     return found
-
-
-IN_MEMORY, ON_DISK = "/memfd:gridfed-object", "spilled/gridfed-object-"
 
 
 def spilling(folder, spill=""):
