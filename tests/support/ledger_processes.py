@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -93,10 +93,12 @@ store.close()
 
 
 @contextmanager
-def start(script: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a script beside the test; it never outlives the test."""
+def start(
+    script: str, *arguments: str, inside: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a script beside the test; it never outlives the test. `inside`: before its command."""
     process = subprocess.Popen(
-        [sys.executable, "-c", script, *arguments],
+        [*inside, sys.executable, "-c", script, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

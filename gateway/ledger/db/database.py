@@ -54,8 +54,16 @@ POSTGRESQL_PATIENCE: Final = {
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
 }
-# PostgreSQL may notice the death of a gateway with some delay.
-TAKEOVER_S: Final = 5.0
+# The same from the server's side: without it a server keeps the session, and so the lock, of a
+# gateway whose host lost its power for as long as its system's default says, often two hours.
+POSTGRESQL_GIVES_UP: Final = {
+    "tcp_keepalives_idle": "5s",
+    "tcp_keepalives_interval": "2s",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "10s",
+}
+# PostgreSQL notices the death of a gateway with some delay: that of its host by the settings above.
+TAKEOVER_S: Final = 15.0
 _LOOK_S: Final = 0.1
 _LOCK_KEY: Final = int.from_bytes(b"gridfed", "big")
 
@@ -307,6 +315,11 @@ def _set_up_postgresql(connection: Any, _: object) -> None:
 
     # Otherwise each size of number has its own type, and no statement is ever prepared.
     connection.adapters.register_dumper(int, Int8Dumper)
+    # By SET, as poolers refuse most parameters at a session's start. A local socket ignores them.
+    with connection.cursor() as cursor:
+        for name, value in POSTGRESQL_GIVES_UP.items():
+            cursor.execute(f"SET {name} = '{value}'")
+    connection.commit()
 
 
 def _set_up_sqlite(connection: Any, _: object) -> None:

@@ -35,13 +35,16 @@ class Postgres:
     """A server of its own, in a new folder, on a socket of that folder; to be stopped, or killed.
 
     Args:
+        network: the address at which others than this host's processes reach it, and the command
+            that runs another on the host of that address. Without one it has its socket only.
         settings: of postgresql.conf, beside or in place of those of FAST.
     """
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, network: tuple[str, list[str]] | None = None, **settings: str) -> None:
         where = os.environ.get("PYTEST_DEBUG_TEMPROOT")  # see conftest.py
         self.folder = Path(tempfile.mkdtemp(prefix="gridfed-postgres-", dir=where))
         self._settings = FAST | settings
+        self.address, self._inside = network or ("", [])
         self._as: dict[str, Any] = {}
         if os.geteuid() == 0:
             group = pwd.getpwnam(NOBODY).pw_gid
@@ -62,6 +65,9 @@ class Postgres:
             "-D",
             self._data,
         )
+        if self.address:
+            with (self._data / "pg_hba.conf").open("a") as allowed:
+                allowed.write("host all all samenet trust\n")
         self.start()
 
     def _find_programs(self) -> Path:
@@ -92,13 +98,19 @@ class Postgres:
         options = [f"-c{name}={value}" for name, value in self._settings.items()]
         log = (self.folder / "log").open("ab")
         with log:
+            inside, user = self._inside, self._as
+            if inside:  # only root enters the host, and changes to the user there
+                group = str(self._as["group"])
+                to = ("--reuid", NOBODY, "--regid", group, "--clear-groups")
+                inside, user = [*inside, "setpriv", *to], {}
             self.process = subprocess.Popen(
                 [
+                    *inside,
                     self._programs / "postgres",
                     "-D",
                     self._data,
                     "-h",
-                    "",
+                    self.address,
                     "-k",
                     self.folder,
                     *options,
@@ -107,7 +119,7 @@ class Postgres:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                **self._as,
+                **user,
             )
         until_s = time.monotonic() + READY_S
         while True:

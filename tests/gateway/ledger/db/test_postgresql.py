@@ -1,5 +1,6 @@
 """Cases of PostgreSQL alone: one gateway at a time without a file, and a database that dies."""
 
+import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
 from support.ledger_processes import HOLDING, WRITING, start
 from support.processes import wait_until
+from support.programs.namespaces import Network, Refused
 from support.programs.postgres import Postgres
 
 from gateway.ledger.db import database
@@ -67,6 +69,26 @@ def test_a_second_process_is_refused_and_told_who_holds_it(
                 SqlStore(url)
         holding.communicate()
     SqlStore(url).close()  # once the server has seen that the other is gone
+
+
+def test_the_database_of_a_gateway_whose_host_lost_its_power_is_soon_free() -> None:
+    try:
+        network = Network(["database", "gateway"])
+    except Refused as error:
+        pytest.skip(f"no network namespaces with firewall rules: {error}")
+    with contextlib.ExitStack() as stack:
+        stack.callback(network.close)
+        server = Postgres((network.addresses["database"], network.inside("database")))
+        stack.callback(server.stop)
+        at_socket = server.new_database()
+        over_tcp = at_socket.replace(str(server.folder), server.address)
+        with start(HOLDING, over_tcp, inside=network.inside("gateway")) as holding:
+            assert holding.stdout is not None
+            assert holding.stdout.readline() == b"open\n"
+            network.cut("gateway", "database")  # the end of its connection is not heard of
+            holding.send_signal(signal.SIGKILL)
+            holding.wait()
+        SqlStore(at_socket).close()  # within the time that it waits for the lock
 
 
 def test_two_stores_in_two_databases_of_one_server_do_not_meet(postgres: Postgres) -> None:
