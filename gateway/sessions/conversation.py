@@ -309,10 +309,10 @@ class Conversation:
             self._dial_s = DIAL_MIN_S
             self._dialogue.connected(mono_s)
             return True
-        if link.is_lost or mono_s > self._until_s:
+        # Also of a dial that failed: where each one fails at once, nothing else would be told.
+        self._correspondent.unanswered(mono_s - (self._heard_at_s or MonoS(0.0)))
+        if self.link is link and (link.is_lost or mono_s > self._until_s):
             self._hang_up(mono_s)
-        else:
-            self._correspondent.unanswered(mono_s - (self._heard_at_s or MonoS(0.0)))
         return False
 
     def _receive(self, link: Link, mono_s: MonoS) -> None:

@@ -100,7 +100,7 @@ class Agent:
         settings: AgentSettings,
         say: Callable[[str], None],
         host: HostEnvironments,
-        on_joined: Callable[[str], None] | None = None,
+        on_joined: Callable[[str, str], None] | None = None,
     ) -> None:
         self._settings = settings
         self._on_joined = on_joined
@@ -200,7 +200,7 @@ class Agent:
             slots = self._settings.slots
             self._say(f"works for site {opened.site} with {count(slots, 'slot')}")
             if self._on_joined is not None:
-                self._on_joined(opened.site)
+                self._on_joined(opened.site, self._gateway.address)
             self._environments.tell_again()
 
     def _assigned(self, message: Assign) -> None:
@@ -773,7 +773,9 @@ def _moment_ns(in_s: float) -> int:
     return time.monotonic_ns() + round(min(in_s, NOTICE_MAX_S) * 1e9)
 
 
-async def run_agent(settings: AgentSettings, on_joined: Callable[[str], None] | None = None) -> int:
+async def run_agent(
+    settings: AgentSettings, on_joined: Callable[[str, str], None] | None = None
+) -> int:
     """Run a worker until it is stopped; return its exit code.
 
     `on_joined` is called with the site's name at each new session.

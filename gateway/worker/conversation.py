@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from federation.address import check_bearer
+from federation.address import check_bearer, resolve
 from federation.clocks import MonoS
 from federation.errors import GatewayUnreachable, ProtocolError, SessionRefused
 from federation.messages.messages import Hello
@@ -44,7 +44,8 @@ class WorkerConversation:
     """The sessions of one worker with one gateway; see gateway.sessions.conversation.Correspondent.
 
     Args:
-        address: the gateway's.
+        address: the gateway's. Several, separated by commas, are gateways of one site, one of which
+            works at a time: a dial that leads to no session is followed by one of the next.
         tls: files for tls+tcp.
         credentials: prove our identity to the gateway.
         hello: describes this worker.
@@ -66,7 +67,8 @@ class WorkerConversation:
         hear: Callable[[list[Any]], None],
         say: Callable[[str], None],
     ) -> None:
-        self._address = address
+        self._addresses, _ = resolve(address)
+        self._tried = 0  # dials since a session that led to none
         self._bears_token = "token" in hello.about
         self._tls = tls
         self._give_up_s = give_up_s
@@ -95,14 +97,24 @@ class WorkerConversation:
         mono_s = mono_now()
         if not self.is_open:
             self._closed_at_s = mono_s
-        elif mono_s - self._closed_at_s > STAYS_S:
-            self._refused_at_s = None
+        else:
+            if self._tried:  # the one that let us in is dialled first when this session is lost
+                turn = self._addresses.index(self.address)
+                self._addresses = self._addresses[turn:] + self._addresses[:turn]
+                self._tried = 0
+            if mono_s - self._closed_at_s > STAYS_S:
+                self._refused_at_s = None
         self._conversation.tick(mono_s)
 
     @property
     def is_open(self) -> bool:
         """Whether there is a session on a pipe now."""
         return self._conversation.is_open
+
+    @property
+    def address(self) -> str:
+        """The address of the last dial, where the session is."""
+        return self._addresses[max(0, self._tried - 1) % len(self._addresses)]
 
     @property
     def result_bytes_max(self) -> int:
@@ -127,9 +139,12 @@ class WorkerConversation:
 
     def dial(self, on_change: Callable[[], None]) -> NngLink:
         """Return a new link. Raises AddressError if it can't be dialled, or not with a token."""
+        self._tried += 1
+        address = self.address
         if self._bears_token:
-            check_bearer(self._address)
-        return NngLink(self._address, on_change, self._tls)
+            check_bearer(address)
+        # Where nobody listens the next one is tried at once.
+        return NngLink(address, on_change, self._tls, once=len(self._addresses) > 1)
 
     def refused(self, error: SessionRefused | ProtocolError) -> None:
         """Tell the user; raise a permanent refusal, or one that has lasted too long."""
@@ -153,8 +168,9 @@ class WorkerConversation:
     def unanswered(self, for_s: float) -> None:
         """Tell the user after a while; raise GatewayUnreachable after `give_up_s`."""
         if self._give_up_s and for_s > self._give_up_s:
+            where = " or ".join(self._addresses)
             raise GatewayUnreachable(
-                f"no gateway answered at {self._address} for {duration_text(self._give_up_s)}"
+                f"no gateway answered at {where} for {duration_text(self._give_up_s)}"
             )
         if for_s <= UNHEARD_S:
             self._was_told = False
@@ -164,5 +180,6 @@ class WorkerConversation:
             threading.Thread(target=self._explain, name="gridfed-explain", daemon=True).start()
 
     def _explain(self) -> None:
-        why = explain_silence(self._address)
-        self._say(f"can't reach a gateway at {self._address}, retrying: {why}")
+        for address in self._addresses:
+            why = explain_silence(address)
+            self._say(f"can't reach a gateway at {address}, retrying: {why}")

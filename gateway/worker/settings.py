@@ -45,7 +45,8 @@ RULES_BYTES_MAX: Final = 1 << 20
 class AgentSettings:
     """The settings of an agent.
 
-    `memory_bytes` is the limit of each slot, 0 for none; `give_up_s` is how long to look for the
+    `address` is the gateway's, or several of one site, separated by commas; `memory_bytes` is the
+    limit of each slot, 0 for none; `give_up_s` is how long to look for the
     gateway, 0 for ever; `die_with_parent` is the process that the agent ends with, 0 for none.
     `interruptions` is the metadata service that announces the end of the host, polled every
     `interruptions_s`; with `heeds_rebalance` also a possible end (gateway.worker.interruption).

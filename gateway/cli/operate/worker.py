@@ -56,14 +56,14 @@ def worker(
 ) -> None:
     """Add this host's cores to a gateway's pool. A token for that has the scope `work`."""
     reach = reach.resolved()
-    (dialled, *_), _ = resolve(reach.address)  # a worker has one gateway: the first in the list
+    dialled, _ = resolve(reach.address)
     own_secret = take_variable(SECRET_VARIABLE)
     token = take_variable(TOKEN_VARIABLE)  # also where another is used: tasks need not see it
     if reach.token is not None:
         token = reach.token
     try:
-        if token:
-            check_bearer(dialled)
+        for address in dialled if token else ():
+            check_bearer(address)
     except AddressError as error:
         raise click.ClickException(str(error)) from None
     try:
@@ -71,7 +71,7 @@ def worker(
     except SettingError as error:
         raise click.UsageError(str(error)) from None
     settings = AgentSettings(
-        address=dialled,
+        address=",".join(dialled),
         secret=own_secret if reach.secret is None else reach.secret,
         token=token,
         tls=(reach.tls or TlsSettings()).or_environment(),
@@ -83,10 +83,10 @@ def worker(
         rules=rules,
     )
 
-    def joined(site: str) -> None:
+    def joined(site: str, address: str) -> None:
         show.note_site(site)
         about = {"name": settings.name, "pool": settings.pool, "slots": settings.slots}
-        show.as_json({"ready": True, **about, "gateway": dialled})
+        show.as_json({"ready": True, **about, "gateway": address})
         sys.stdout.flush()
 
     sys.exit(trio.run(run_agent, settings, joined if as_json else None))

@@ -20,16 +20,16 @@ class Enough(Exception):
 
 
 class Dialler:
-    """Is refused so many times; then the address is dead."""
+    """Is refused so many times; then the address is dead, or each dial fails at once."""
 
-    def __init__(self, refusals):
-        self.refusals, self.silences = refusals, []
+    def __init__(self, refusals, *, fails=False):
+        self.refusals, self.silences, self.fails = refusals, [], fails
 
     def dial(self, _on_change):
         if self.refusals:
             self.refusals -= 1
             raise SessionRefused("not you", "worker")
-        return SimpleNamespace(is_up=False, is_lost=False, close=lambda: None)
+        return SimpleNamespace(is_up=False, is_lost=self.fails, close=lambda: None)
 
     def refused(self, _error):
         pass
@@ -38,6 +38,13 @@ class Dialler:
         self.silences.append(for_s)
         if for_s > 2 * REDIAL_MAX_S:
             raise Enough
+
+
+async def test_dials_that_fail_at_once_count_as_silence_too(autojump_clock):
+    dialler = Dialler(refusals=0, fails=True)
+    conversation = Conversation(dialler, WorkerOutbox(), None, SharedSecret(""), random_bytes=bytes)
+    with pytest.raises(Enough):
+        await drive(conversation)
 
 
 async def test_who_waits_after_a_refusal_has_not_been_without_an_answer(autojump_clock):

@@ -412,8 +412,9 @@ def open_gateway(tmp_path: Path) -> Iterator[Callable[..., ScriptedGateway]]:
     """Open a scripted gateway; closed in the end."""
     opened: list[ScriptedGateway] = []
 
-    def open_(**rules: Any) -> ScriptedGateway:
-        opened.append(ScriptedGateway(tmp_path, **rules))
+    def open_(folder: str = "", **rules: Any) -> ScriptedGateway:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        opened.append(ScriptedGateway(tmp_path / folder, **rules))
         return opened[-1]
 
     yield open_

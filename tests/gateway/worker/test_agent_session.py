@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import cloudpickle
 import pytest
@@ -69,6 +70,26 @@ def test_a_gateway_that_restarted_gets_nothing_of_the_old_session(
     ended(old)
     assert len(new.all(Report)) == len(work.reports)
     assert agent.is_alive
+
+
+def test_a_worker_with_two_gateways_works_for_the_one_that_answers(open_gateway, start_agent):
+    first, second = open_gateway("first"), open_gateway("second")
+    second.close()
+    start_agent(SimpleNamespace(address=f"{first.address},{second.address}"), 2)
+    assert first.assign(first.worker(), act, [(n,) for n in range(9)]).wait().reports
+    first.close()
+    second.open()
+    assert second.assign(second.worker(), act, [(n,) for n in range(9)]).wait().reports
+    second.close()
+    first.open()
+    assert first.assign(first.worker(1), act, [(n,) for n in range(9)]).wait().reports
+    second.open()  # to be closed as the other
+
+
+def test_a_gateway_that_takes_dials_and_says_nothing_is_passed_over(open_gateway, start_agent):
+    silent, second = open_gateway("silent"), open_gateway("second")
+    start_agent(SimpleNamespace(address=f"{silent.address},{second.address}"))
+    assert second.assign(second.worker(), act, [(1,)]).wait().reports
 
 
 def test_without_a_gateway_the_lease_ends_and_so_do_its_tasks(
