@@ -16,7 +16,7 @@ import msgpack
 
 from federation.errors import ProtocolError
 
-VERSION = 1
+VERSIONS = (1,)  # of the protocol, that this version of gridfed speaks
 TEXT_CHARS_MAX = 1 << 17
 ITEMS_MAX = 1 << 20
 DEPTH_MAX = 32  # levels of lists and maps in one field, including their contents

@@ -9,7 +9,7 @@ workers have a shared secret, which never travels; gateways have keys (gateway.t
 import hmac
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, Protocol, runtime_checkable
@@ -26,7 +26,7 @@ from federation.messages.messages import (
     Unknown,
     Welcome,
 )
-from federation.messages.wire import VERSION, UnknownMessage
+from federation.messages.wire import VERSIONS, UnknownMessage
 from federation.sessions.hearing import Hearing
 from federation.sessions.patience import Patience
 from federation.sessions.session import DIALLER_WINDOW, Session
@@ -40,8 +40,15 @@ HANDSHAKE_BYTES_MAX: Final = 1 << 16
 NAME_CHARS_MAX: Final = 200
 UNKNOWN_BEAT_S: Final = 2.5  # until the other side has announced its heartbeat interval
 
+_UPGRADE: Final = "upgrade gridfed on the older side"
+
 # Refusals that may be over a moment later: retry.
 PASSING_REFUSALS: Final = frozenset({"busy", "late"})
+
+
+def _named(versions: Iterable[int]) -> str:
+    known = list(versions)[:8]
+    return f"version{'s' * (len(known) > 1)} {', '.join(map(str, known)) or 'none'}"
 
 
 class Prover(StrEnum):
@@ -136,10 +143,19 @@ class Greeting:
         boot: the number of this run of the site; 0 if it is not needed.
         credentials: our credentials.
         nonce: fresh random bytes.
+        versions: the versions of the protocol that we speak; the highest that both speak is chosen.
     """
 
-    def __init__(self, site: str, boot: int, credentials: Credentials, nonce: bytes) -> None:
-        self._challenge = Challenge(VERSION, site, boot, nonce)
+    def __init__(
+        self,
+        site: str,
+        boot: int,
+        credentials: Credentials,
+        nonce: bytes,
+        versions: Sequence[int] = VERSIONS,
+    ) -> None:
+        self._versions = versions
+        self._challenge = Challenge(max(versions), site, boot, nonce)
         self._credentials = credentials
         self.claim: Hello | None = None  # the dialler's own word, proved or not
         self.hello: Hello | None = None
@@ -163,12 +179,14 @@ class Greeting:
                 raise ProtocolError(f"unexpected message {message.kind!r} in the handshake")
 
     def _answer(self, hello: Hello) -> bytes:
-        if VERSION not in hello.versions:
+        common = set(self._versions).intersection(hello.versions)
+        if not common:
             raise SessionRefused(
-                f"this gateway speaks protocol version {VERSION}, the peer offers "
-                f"{hello.versions[:8]}: install the same version of gridfed on both sides",
+                f"this gateway speaks protocol {_named(self._versions)}, the peer offers "
+                f"{_named(hello.versions)}: {_UPGRADE}",
                 "version",
             )
+        self._challenge = replace(self._challenge, version=max(common))
         roles = self._credentials.roles
         if hello.role not in roles:
             raise SessionRefused(
@@ -205,7 +223,8 @@ class Dialogue:
 
     The shell dials, calls `connected`, passes frames to `receive`, and calls `flush` with a
     function that sends. `mono_s` is any monotonic clock. A message over `message_bytes_max` is
-    refused, whatever limit the gateway announces.
+    refused, whatever limit the gateway announces. `versions` are those of the protocol that it
+    offers; the gateway chooses one.
     """
 
     def __init__(
@@ -215,7 +234,9 @@ class Dialogue:
         credentials: Credentials,
         random_bytes: Callable[[int], bytes],
         message_bytes_max: int = MESSAGE_BYTES_MAX,
+        versions: Sequence[int] = VERSIONS,
     ) -> None:
+        self._versions = versions
         self._message_bytes_max = message_bytes_max
         self._hello = hello  # the one in flight, or its template
         self._credentials = credentials
@@ -244,7 +265,7 @@ class Dialogue:
         self._hearing.restarted(mono_s)
         self._hello = replace(
             self._hello,
-            versions=[VERSION],
+            versions=list(self._versions),
             nonce=self._random_bytes(NONCE_BYTES),
             resume=self._session_id,
             received=self.session.received if self.session else 0,
@@ -291,6 +312,12 @@ class Dialogue:
         message = HANDSHAKE.decode(frame, HANDSHAKE_BYTES_MAX)
         match message:
             case Challenge() if self._challenge is None:
+                if message.version not in self._hello.versions:
+                    raise SessionRefused(
+                        f"the gateway chose protocol version {message.version}, this side offered "
+                        f"{_named(self._hello.versions)}: {_UPGRADE}",
+                        "version",
+                    )
                 self._challenge = message
                 proof = self._credentials.prove(Prover.DIALLER, self._hello, message)
                 self._bare.append(HANDSHAKE.encode(Proof(proof)))

@@ -5,9 +5,15 @@ from typing import Any
 import pytest
 
 from federation.errors import SessionRefused
-from federation.messages.messages import MESSAGES, Challenge, Hello, Pulse, Unknown
+from federation.messages.messages import HANDSHAKE, MESSAGES, Challenge, Hello, Pulse, Unknown
 from federation.messages.wire import pack
-from federation.sessions.handshake import NAME_CHARS_MAX, Dialogue, Prover, SharedSecret
+from federation.sessions.handshake import (
+    NAME_CHARS_MAX,
+    Dialogue,
+    Greeting,
+    Prover,
+    SharedSecret,
+)
 from federation.sessions.memory import MemoryPort
 from federation.sessions.patience import WAIT_MIN_S
 from gateway.config.limits import ListenerLimits
@@ -150,3 +156,42 @@ def test_a_secret_that_is_missing_is_told_from_a_wrong_one(given: str, why: str)
     proof = SharedSecret(given).prove(Prover.DIALLER, hello, challenge)
     with pytest.raises(SessionRefused, match=why):
         SharedSecret("true").check(Prover.DIALLER, hello, challenge, proof)
+
+
+def chosen(offered: tuple[int, ...], spoken: tuple[int, ...]) -> int:
+    """The version that a listener chooses, when the dialler takes it."""
+    hello = Hello([], "worker", "w", "ann", b"", "", 0, {})
+    dialogue = Dialogue(
+        hello=hello, credentials=SharedSecret(""), random_bytes=bytes, versions=offered
+    )
+    greeting = Greeting("london", 0, SharedSecret(""), bytes(16), spoken)
+    dialogue.connected(0.0)
+    frames: list[bytes] = []
+    dialogue.flush(lambda frame: frames.append(frame) or True, 0.0)
+    answer = greeting.receive(frames.pop())
+    assert isinstance(answer, bytes)
+    dialogue.receive(answer, 0.0)
+    dialogue.flush(lambda frame: frames.append(frame) or True, 0.0)
+    assert isinstance(greeting.receive(frames.pop()), Hello)
+    return HANDSHAKE.decode(answer, 1 << 16).version
+
+
+@pytest.mark.parametrize(
+    ("offered", "spoken", "expected"),
+    [((1,), (1,), 1), ((1, 2), (1,), 1), ((1,), (1, 2), 1), ((1, 2, 3), (1, 2), 2)],
+)
+def test_the_highest_version_that_both_speak_is_chosen(offered, spoken, expected) -> None:
+    assert chosen(offered, spoken) == expected
+
+
+def test_sides_without_a_common_version_name_theirs() -> None:
+    with pytest.raises(SessionRefused, match="protocol versions 3, 4, the peer offers version 1: "):
+        chosen((1,), (3, 4))
+
+
+def test_a_version_that_was_not_offered_is_refused_by_the_dialler() -> None:
+    hello = Hello([], "worker", "w", "ann", b"", "", 0, {})
+    dialogue = Dialogue(hello=hello, credentials=SharedSecret(""), random_bytes=bytes)
+    dialogue.connected(0.0)
+    with pytest.raises(SessionRefused, match="chose protocol version 9, this side offered version"):
+        dialogue.receive(HANDSHAKE.encode(Challenge(9, "london", 0, bytes(16))), 0.0)
