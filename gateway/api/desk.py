@@ -39,9 +39,10 @@ from gateway.api.past import PastJob, explain_past, explain_refused
 from gateway.api.problems_desk import find_problems
 from gateway.api.rule_keeper import RuleKeeper
 from gateway.api.rules_desk import NOT_POSSIBLE
-from gateway.api.views import job_choices, job_limits, work_views
+from gateway.api.views import job_choices, job_limits, work_views, worker_views
 from gateway.api.views.order_words import in_words
 from gateway.api.views.wait_reasons import inputs_reason, wait_reason
+from gateway.api.views.worker_views import WorkerFilter
 from gateway.base.details import DetailReader
 from gateway.base.tags import check_tags
 from gateway.base.values import SettingError, number, suggest
@@ -72,6 +73,7 @@ from gateway.trust.rights import ALL_USERS, Asker, Denied, RowScope, asker_of, r
 from policies.parties import Owner, Party
 from policies.reservations.reservations import CantReserve
 
+WORKERS_MAX: Final = 10_000  # of one answer
 JOBS_MAX: Final = 1000
 OUTCOME_BUNDLES_MAX: Final = 64
 WAIT_MAX_S: Final = 30.0
@@ -84,7 +86,8 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
     verb: frozenset(names)
     for verb, names in {
         **dict.fromkeys(("status", "sites", "pools", "deals", "alerts", "disputes"), ()),
-        **dict.fromkeys(("workers", "budgets", "shares"), (ALL_USERS,)),
+        **dict.fromkeys(("budgets", "shares"), (ALL_USERS,)),
+        "workers": ("limit", "pool", "host", "state", "after", ALL_USERS),
         "write_off": ("name", "site"),
         "consequences": ("order", "details"),
         "scale": (),
@@ -546,17 +549,24 @@ class Desk:
             await self._site.forget([name])
         return {"job": name, "forgotten": True}
 
-    def _workers(self, asker: Asker, _details: dict[str, Any]) -> Any:
-        site = self._site
+    def _workers(self, asker: Asker, details: dict[str, Any]) -> Any:
+        site, peers = self._site, self._site.listener.peers
+        wanted = WorkerFilter(
+            **{key: READ.text(details, key, least=0) for key in ("pool", "host", "state", "after")},
+            limit=READ.whole(details, "limit", 0, WORKERS_MAX, 0),
+        )
+        if wanted.state not in ("", *worker_views.STATES):
+            either = " or ".join(worker_views.STATES)
+            raise BadQuestion(f"state {wanted.state!r:.40}: must be {either}")
+        here = (each for handle, each in site.broker.workers.items() if handle in peers)
         return [
-            work_views.worker_view(
+            worker_views.worker_view(
                 worker,
-                site.uptime_s(site.listener.peers[handle]),
-                [self._slot_view(asker, each) for each in site.pulses.get(handle, [])],
+                site.uptime_s(peers[worker.handle]),
+                [self._slot_view(asker, each) for each in site.pulses.get(worker.handle, [])],
                 lambda job: (asker.sees_all and asker.projects is None) or _sees(asker, job),
             )
-            for handle, worker in site.broker.workers.items()
-            if handle in site.listener.peers
+            for worker in wanted.page(here)
         ]
 
     def _slot_view(self, asker: Asker, slot: dict[str, Any]) -> dict[str, Any]:

@@ -74,6 +74,7 @@ class WorkerConversation:
         self._give_up_s = give_up_s
         self._say = say
         self._was_told = False
+        self._silent: set[str] = set()  # addresses dialled in vain since any answered
         self._conversation = Conversation(self, outbox, hello, credentials, secrets.token_bytes)
         self.hear = hear
         self._last_refusal = ""
@@ -102,6 +103,7 @@ class WorkerConversation:
                 turn = self._addresses.index(self.address)
                 self._addresses = self._addresses[turn:] + self._addresses[:turn]
                 self._tried = 0
+            self._silent.clear()
             if mono_s - self._closed_at_s > STAYS_S:
                 self._refused_at_s = None
         self._conversation.tick(mono_s)
@@ -149,6 +151,7 @@ class WorkerConversation:
     def refused(self, error: SessionRefused | ProtocolError) -> None:
         """Tell the user; raise a permanent refusal, or one that has lasted too long."""
         mono_s = mono_now()
+        self._silent.clear()
         if self._refused_at_s is None:
             self._refused_at_s = mono_s
         if self._give_up_s and mono_s - self._refused_at_s > self._give_up_s:
@@ -172,14 +175,18 @@ class WorkerConversation:
             raise GatewayUnreachable(
                 f"no gateway answered at {where} for {duration_text(self._give_up_s)}"
             )
+        self._silent.add(self.address)
         if for_s <= UNHEARD_S:
             self._was_told = False
         elif not self._was_told:
             self._was_told = True
+            silent = [each for each in self._addresses if each in self._silent]
             # The explanation takes a moment, and must not block the agent.
-            threading.Thread(target=self._explain, name="gridfed-explain", daemon=True).start()
+            threading.Thread(
+                target=self._explain, args=(silent,), name="gridfed-explain", daemon=True
+            ).start()
 
-    def _explain(self) -> None:
-        for address in self._addresses:
+    def _explain(self, silent: list[str]) -> None:
+        for address in silent:
             why = explain_silence(address)
             self._say(f"can't reach a gateway at {address}, retrying: {why}")

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from federation.clocks import UtcS
-from federation.messages.wire import Maps
 from federation.money import format_money
 from federation.offers import show_time
 from federation.ranges import Range, RangeSet
@@ -33,7 +32,6 @@ from policies.access.fairness import ShareNode, ShareStanding
 from policies.costs.carbon import Emissions
 from policies.parties import Party
 from policies.placement.environments import SANDBOX_TAG, is_sandbox
-from policies.placement.placement import show_tag
 
 NO_WORKER: Final = (
     "this site has no worker now: its operator adds one with `gridfed worker` or a [[pool]], and "
@@ -44,7 +42,6 @@ RUNNING_COST: Final = (
     "ended and cost less"
 )
 WHOLE: Final = (Reason.BUDGET_EXHAUSTED, Reason.COST_LIMIT)  # of which the texts are sentences
-WORKER_JOBS_MAX: Final = 100  # jobs of one worker in an answer
 RUNNING_MAX: Final = 10_000  # ranges of running tasks in one answer
 
 
@@ -415,44 +412,6 @@ def _of_job(reason: Reason, text: str) -> list[dict[str, Any]]:
 def _is_affordable(broker: Broker, job: Job, worker: Worker) -> bool:
     task_s = broker.durations.of(job.spec.function)
     return matching.fits_cost(job, broker.tariff_at(job, worker), task_s, 1) > 0
-
-
-def worker_view(
-    worker: Worker, uptime_s: float, slots: Maps, sees: Callable[[Job], bool]
-) -> dict[str, Any]:
-    """Return a worker, with the slots of its latest pulse, and the jobs that the asker sees."""
-    tasks: Counter[str] = Counter()
-    jobs: dict[str, Job] = {}
-    for each in worker.assignments.values():
-        if len(jobs) < WORKER_JOBS_MAX and sees(each.job):
-            jobs[each.job.id] = each.job
-        tasks[each.job.id] += len(each.left)
-    return {
-        "name": worker.name,
-        "host": worker.host,
-        "jobs": [
-            {
-                "id": each.id,
-                "name": each.spec.name,
-                "user": each.whose.user,  # of another site: ada@paris
-                "tasks": tasks[each.id],
-            }
-            for each in jobs.values()
-        ],
-        "drained_by": sorted(worker.drained_by),
-        "grid_id": worker.grid_id,
-        "ends_s": worker.ends_at_s,
-        "pool": worker.offer.pool,
-        "state": "draining" if worker.draining else "up",
-        "slots": worker.slots,
-        "in_flight": worker.in_flight,
-        "tasks_done": worker.tasks_done,
-        "python": worker.offer.python,
-        "tags": [show_tag(name, value) for name, value in sorted(worker.offer.tags.items())],
-        "free": dict(worker.free),
-        "uptime_s": uptime_s,
-        "slot_details": slots,
-    }
 
 
 def _carbon(emissions: Emissions) -> dict[str, Any]:

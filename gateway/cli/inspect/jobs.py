@@ -343,13 +343,30 @@ def _some(names: Iterable[str]) -> str:
 
 
 @click.command()
+@click.option("--pool", help="Only those of this pool.")
+@click.option("--host", help="Only those of this host.")
+@click.option("--state", type=click.Choice(["up", "draining"]), help="Only those in this state.")
+@click.option("--limit", type=click.IntRange(1, PAGE), help="Only the first N, by name.")
+@click.option("--after", metavar="NAME", help="Go on after this worker, the last of another list.")
 @reach_options
 @json_option
 @all_users_option
 @errors_to_exit_codes
-def workers(reach: DialOptions, as_json: bool, all_users: bool) -> None:
+def workers(
+    pool: str | None,
+    host: str | None,
+    state: str | None,
+    limit: int | None,
+    after: str | None,
+    reach: DialOptions,
+    as_json: bool,
+    all_users: bool,
+) -> None:
     """List the workers and the activity of their slots."""
-    found = ask(reach, "workers", **of_users(all_users=all_users))
+    wanted = {"pool": pool, "host": host, "state": state, "limit": limit, "after": after}
+    details = {key: value for key, value in wanted.items() if value is not None}
+    found = ask(reach, "workers", **of_users(all_users=all_users), **details)
+    is_cut = limit is not None and len(found) >= limit
     if as_json:
         show.as_json(found)
         return
@@ -363,8 +380,8 @@ def workers(reach: DialOptions, as_json: bool, all_users: bool) -> None:
     if any(row.get("grid_id") for row in found):  # an older gateway does not send it
         keys.insert(1, "grid_id")
     rows = [[*(_worker_cell(row, key) for key in keys), ",".join(row["tags"])] for row in found]
-    none = "no workers: start one with `gridfed worker`"
-    if not rows:
+    none = "no such workers" if details else "no workers: start one with `gridfed worker`"
+    if not rows and not details:
         grown = [each["pool"] for each in ask(reach, "scale")["pools"]]
         if grown:
             pools = f"pool{'s' * (len(grown) > 1)} {', '.join(grown)}"
@@ -374,6 +391,8 @@ def workers(reach: DialOptions, as_json: bool, all_users: bool) -> None:
             )
     headings = (key.removesuffix("_s").replace("_", " ") for key in keys)
     show.table((*headings, "tags"), rows, none)
+    if is_cut:
+        show.say(f"there may be more: add --after {found[-1]['name']}")
 
 
 def _worker_cell(row: dict[str, Any], key: str) -> Any:

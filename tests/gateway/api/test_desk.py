@@ -582,6 +582,20 @@ async def test_others_have_their_turns_between_the_parts_of_an_explanation(tmp_p
             nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize(
+    ("details", "reason"),
+    [
+        ({"state": "idle"}, "state 'idle': must be up or draining"),
+        ({"limit": -1}, "limit must be a whole number, from 0 to 10,000"),
+        ({"host": 7}, "host must be text of up to 1,000 printable characters"),
+    ],
+)
+async def test_a_wrong_filter_of_workers_is_refused(tmp_path, details, reason):
+    async with counter_of(tmp_path) as counter:
+        assert (await counter.ask("workers")).code == ""
+        assert (await counter.ask("workers", **details)).reason == reason
+
+
 @pytest.mark.parametrize("verb", ["explain", "workers", "shares", "status", "sites"])
 async def test_heavy_questions_of_a_user_have_a_share_of_the_loop(tmp_path, monkeypatch, verb):
     async with counter_of(tmp_path) as counter:

@@ -1,8 +1,6 @@
 """The views of jobs for people."""
 
 from dataclasses import dataclass
-from types import SimpleNamespace
-from unittest.mock import MagicMock
 
 import pytest
 
@@ -92,14 +90,3 @@ def test_the_share_of_each_user_is_shown_to_that_user_alone():
     leaf = tree.leaf_of(Owner("bob", "", "risk", ""))
     assert work_views._is_shown(leaf, lambda party: party.name == "bob")
     assert not work_views._is_shown(leaf, lambda party: party.name == "eve")
-
-
-def test_the_user_of_another_site_is_shown_with_its_site_once():
-    spec = SimpleNamespace(name="risk")
-    whose = Owner("root@london", "", "risk", "london")
-    job = SimpleNamespace(id="12ab", spec=spec, whose=whose)
-    worker = MagicMock()
-    worker.assignments = {1: SimpleNamespace(job=job, left=[1, 2])}
-    worker.offer.tags, worker.free, worker.drained_by = {}, {}, ()
-    [shown] = work_views.worker_view(worker, 1.0, [], lambda _job: True)["jobs"]
-    assert shown == {"id": "12ab", "name": "risk", "user": "root@london", "tasks": 2}
