@@ -91,6 +91,20 @@ sys.stdin.read()
 store.close()
 """
 
+# Says why its store can't be used any more, and ends.
+HOLDING_UNTIL_LOST = """
+import os, sys
+from gateway.ledger.store.store import SqlStore
+
+def lost(error):
+    os.write(1, f"{type(error).__name__}\\n".encode())
+    os._exit(0)
+
+store = SqlStore(sys.argv[1], on_fatal=lost)
+print("open", flush=True)
+sys.stdin.read()
+"""
+
 
 @contextmanager
 def start(

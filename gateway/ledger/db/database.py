@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,6 +65,12 @@ POSTGRESQL_GIVES_UP: Final = {
 }
 # PostgreSQL notices the death of a gateway with some delay: that of its host by the settings above.
 TAKEOVER_S: Final = 15.0
+# The writer of an open database says something to the server at least every so often, which the
+# server notes as the time of its session's last change: it renews its right to the database.
+RENEW_S: Final = 2.0
+# A session that has not renewed it for so long belongs to a frozen process, and is ended.
+FROZEN_S: Final = 10.0
+_RENEWS: Final = "renews"  # in the name of a session that does
 _LOOK_S: Final = 0.1
 _LOCK_KEY: Final = int.from_bytes(b"gridfed", "big")
 
@@ -104,14 +111,14 @@ class Database:
         if not self.writing.closed:
             self.writing.invalidate()
             self.writing.close()
-        self.writing = self._open()
+        self.writing = self._open(again=True)
         return self.writing
 
-    def _open(self) -> Connection:
+    def _open(self, *, again: bool = False) -> Connection:
         connection = self._engine.connect()
         try:
             if not _is_sqlite(self._url):
-                _lock_postgresql(connection)
+                _lock_postgresql(connection, again=again)
             upgrade(connection)
         except BaseException:
             connection.close()
@@ -254,12 +261,18 @@ def _is_sqlite(url: URL) -> bool:
     return url.get_backend_name() == "sqlite"
 
 
-def _lock_postgresql(connection: Connection) -> None:
+def _lock_postgresql(connection: Connection, *, again: bool) -> None:
     """Take the database for this session, which is the only one that writes.
 
     The lock ends with the session: a session that has lost it can't write any more, and a late
     write of a gateway that is presumed dead cannot arrive. For the same reason no connection pooler
     that shares sessions may stand between.
+
+    Args:
+        again: this process had the database before. Another one that has it now took it over.
+
+    Raises:
+        StoreInUse: another gateway has it.
     """
     # Terminate our own earlier session, which the server may still hold open.
     connection.exec_driver_sql(
@@ -267,22 +280,58 @@ def _lock_postgresql(connection: Connection) -> None:
         "WHERE application_name = current_setting('application_name') "
         "AND datname = current_database() AND pid <> pg_backend_pid()"
     )
+    own = connection.exec_driver_sql("SELECT current_setting('application_name')").scalar()
     until_s = time.monotonic() + TAKEOVER_S
     lock = "SELECT pg_try_advisory_lock(%s)"
     while not connection.exec_driver_sql(lock, (_LOCK_KEY,)).scalar():
+        holder = _holder(connection)
+        if holder is not None and holder.name != own:
+            if again:
+                raise _in_use(connection, holder.name)
+            if holder.is_frozen:
+                connection.exec_driver_sql("SELECT pg_terminate_backend(%s::int)", (holder.pid,))
         if time.monotonic() >= until_s:
-            holder = connection.exec_driver_sql(
-                "SELECT application_name FROM pg_stat_activity JOIN pg_locks USING (pid) "
-                "WHERE locktype = 'advisory' AND datname = current_database() "
-                "AND (classid::bigint << 32 | objid::bigint) = %s AND granted",
-                (_LOCK_KEY,),
-            ).scalar()
-            raise StoreInUse(
-                f"the database {connection.engine.url!r} is open in the gateway with "
-                f"{holder or 'an unknown process id'}: stop that gateway, or give this one "
-                "a database of its own"
-            )
+            raise _in_use(connection, holder.name if holder else "")
         time.sleep(_LOOK_S)
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """The session that has the database: its process at the server, its name, and its silence.
+
+    `silent_s` counts only while the server waits for that session; None if that is unknown, or the
+    server works for it.
+    """
+
+    pid: int
+    name: str
+    silent_s: float | None
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether its process does not run: it would have renewed its right to the database."""
+        return _RENEWS in self.name and self.silent_s is not None and self.silent_s > FROZEN_S
+
+
+def _holder(connection: Connection) -> _Holder | None:
+    """Return the session that has the database; None if the server does not tell, or none has."""
+    row = connection.exec_driver_sql(
+        "SELECT pid, application_name, CASE WHEN state <> 'active' OR wait_event_type = 'Client' "
+        "THEN extract(epoch FROM clock_timestamp() - state_change)::float END "
+        "FROM pg_stat_activity JOIN pg_locks USING (pid) "
+        "WHERE locktype = 'advisory' AND datname = current_database() "
+        "AND (classid::bigint << 32 | objid::bigint) = %s AND granted",
+        (_LOCK_KEY,),
+    ).first()
+    return None if row is None else _Holder(*row)
+
+
+def _in_use(connection: Connection, name: str) -> StoreInUse:
+    return StoreInUse(
+        f"the database {connection.engine.url!r} is open in the gateway with "
+        f"{name or 'an unknown process id'}: stop that gateway, or give this one a database of "
+        "its own"
+    )
 
 
 def _engine(url: URL) -> Engine:
@@ -306,7 +355,8 @@ def _engine(url: URL) -> Engine:
 def _postgresql_arguments() -> dict[str, Any]:
     # The token distinguishes this connection from others of the same process.
     token = os.urandom(4).hex()
-    name = f"process id {os.getpid()} on {socket.gethostname()[:30]} ({token})"
+    host = socket.gethostname()[:20]  # the server takes 63 characters in all
+    name = f"process id {os.getpid()} on {host} ({token} {_RENEWS})"
     return {**POSTGRESQL_PATIENCE, "application_name": name}
 
 

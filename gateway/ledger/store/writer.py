@@ -218,7 +218,8 @@ class StoreWriter:
             last = False
             while not last:
                 batch, last = self._collect()
-                self._commit(batch)
+                if batch or not last or self._is_lost:
+                    self._commit(batch)
                 if self._is_near and self._pages >= CHECKPOINT_PAGES:
                     self._checkpoint()
         except BaseException as error:  # noqa: BLE001 - a thread's last word goes to its owner
@@ -227,10 +228,16 @@ class StoreWriter:
             self._on_fatal(error)
 
     def _collect(self) -> tuple[list[_Request], bool]:
-        """Wait for a request, and take the queued ones; return whether it was the last batch."""
+        """Wait for a request, and take the queued ones; return whether it was the last batch.
+
+        A database server hears from us in time without requests as well: the batch is empty then.
+        """
         batch: list[_Request] = []
         count = size_bytes = 0
-        request = self._queue.get()
+        try:
+            request = self._queue.get(timeout=None if self._is_near else database.RENEW_S)
+        except Empty:
+            return batch, False
         while request is not None:
             batch.append(request)
             count += len(request.records)
@@ -364,9 +371,11 @@ class StoreWriter:
 
     def _transact(self, statements: Sequence[Statement], durable: bool, *, patient: bool) -> None:
         """Commit statements; `patient` waits while another program has the database."""
-        if not statements:
-            return
         execute = self._cursor.execute
+        if not statements:
+            if not self._is_near:
+                execute("SELECT 1")  # renews our right to the database, or shows that it is lost
+            return
         if self._is_near and patient is not self._patient:
             # Callers must never wait for other programs' locks.
             wait_ms = database.BUSY_TIMEOUT_MS if patient else 0

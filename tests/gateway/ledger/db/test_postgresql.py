@@ -8,11 +8,13 @@ from contextlib import closing
 from queue import SimpleQueue
 from typing import Any
 
+import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
-from support.ledger_processes import HOLDING, WRITING, start
+from sqlalchemy.engine import make_url
+from support.ledger_processes import HOLDING, HOLDING_UNTIL_LOST, WRITING, start
 from support.processes import wait_until
 from support.programs.namespaces import Network, Refused
 from support.programs.postgres import Postgres
@@ -89,6 +91,42 @@ def test_the_database_of_a_gateway_whose_host_lost_its_power_is_soon_free() -> N
             holding.send_signal(signal.SIGKILL)
             holding.wait()
         SqlStore(at_socket).close()  # within the time that it waits for the lock
+
+
+def test_a_frozen_gateway_loses_its_database_and_a_living_one_without_work_does_not(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with start(HOLDING_UNTIL_LOST, url) as holding:
+        assert holding.stdout is not None
+        assert holding.stdout.readline() == b"open\n"
+        with monkeypatch.context() as impatient:
+            impatient.setattr(database, "TAKEOVER_S", database.FROZEN_S + 2.0)
+            with pytest.raises(StoreInUse, match=f"process id {holding.pid} "):
+                SqlStore(url)
+        holding.send_signal(signal.SIGSTOP)
+        monkeypatch.setattr(database, "TAKEOVER_S", 10 * database.FROZEN_S)
+        with closing(SqlStore(url)) as taken:
+            holding.send_signal(signal.SIGCONT)
+            # It finds out by itself: it has nothing to write.
+            assert holding.stdout.readline() == b"StoreInUse\n"
+            assert taken.usage.charged_ranges("job") == []
+
+
+def test_a_gateway_of_before_that_renews_nothing_is_not_taken_for_frozen(
+    url: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "TAKEOVER_S", 1.0)
+    monkeypatch.setattr(database, "FROZEN_S", 0.0)
+    name = str(make_url(url).database)
+    before = "process id 7 on some-host (ab12cd34)"
+    with psycopg.connect(
+        postgres.conninfo(name), autocommit=True, application_name=before
+    ) as connection:
+        connection.execute("SELECT pg_advisory_lock(%s::bigint)", (database._LOCK_KEY,))
+        with pytest.raises(StoreInUse, match="process id 7 on some-host"):
+            SqlStore(url)
+        connection.execute(f"SET application_name = '{before} renews'")
+        SqlStore(url).close()
 
 
 def test_two_stores_in_two_databases_of_one_server_do_not_meet(postgres: Postgres) -> None:
@@ -168,6 +206,7 @@ def test_a_database_that_another_gateway_took_meanwhile_is_not_written_to(
 ) -> None:
     monkeypatch.setattr(writer, "RETRY_S", 0.02)
     monkeypatch.setattr(database, "TAKEOVER_S", 0.0)
+    monkeypatch.setattr(database, "RENEW_S", 1_000.0)  # it has not noticed that the database is back
     url = mortal.new_database()
     fatal: SimpleQueue[BaseException] = SimpleQueue()
     store = SqlStore(url, on_fatal=fatal.put)
