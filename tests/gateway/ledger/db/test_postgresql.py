@@ -206,7 +206,7 @@ def test_a_database_that_another_gateway_took_meanwhile_is_not_written_to(
 ) -> None:
     monkeypatch.setattr(writer, "RETRY_S", 0.02)
     monkeypatch.setattr(database, "TAKEOVER_S", 0.0)
-    monkeypatch.setattr(database, "RENEW_S", 1_000.0)  # it has not noticed that the database is back
+    monkeypatch.setattr(database, "RENEW_S", 1_000.0)  # it does not see that the database is back
     url = mortal.new_database()
     fatal: SimpleQueue[BaseException] = SimpleQueue()
     store = SqlStore(url, on_fatal=fatal.put)
