@@ -61,7 +61,7 @@ from gateway.grids.local import LocalGrid
 from gateway.grids.scaling.opening import open_controllers, open_engine_pools
 from gateway.grids.scaling.pool_controller import PoolController
 from gateway.ledger.db.database import READERS
-from gateway.ledger.db.errors import StoreError
+from gateway.ledger.db.errors import StoreError, trouble_text
 from gateway.ledger.db.jobs.records import JobForgotten
 from gateway.ledger.db.records import Record
 from gateway.ledger.store.store import Store
@@ -805,7 +805,7 @@ class Site:
 
     def tell_store_trouble(self, error: Exception) -> str:
         """Log that the store can't be read, and return the sentence."""
-        reason = f"the database can't be read: {type(error).__name__}: {error}"[:300]
+        reason = trouble_text(error)
         self._say(f"store: {reason}")
         return reason
 

@@ -201,7 +201,8 @@ def _edit(where: str, value: Any) -> RuleEdit:
             )
         if bool(text) is not is_wanted:
             needs = f"needs a {key}" if is_wanted else f"has no {key}: omit {text!r}"
-            raise SettingError(f"{where}: a rule of kind {kind} {needs}")
+            option = f" (--{key})" if is_wanted else ""
+            raise SettingError(f"{where}: a rule of kind {kind} {needs}{option}")
     content = value.get("content")
     if kind is RuleKind.SCALE and content is not None:
         if not isinstance(content, dict):

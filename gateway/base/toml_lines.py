@@ -23,6 +23,7 @@ _UNKNOWN: Final = re.compile(r"unknown key '([^']*)'")
 _LONG: Final = re.compile(r'"""|\'\'\'')
 _TWICE: Final = re.compile(r"Cannot declare \((.*)\) twice(.*)", re.DOTALL)
 _OVERWRITTEN: Final = re.compile(r"\ACannot overwrite a value")
+_AT_LINE: Final = re.compile(r"\(at line (\d+), ")
 _PART: Final = re.compile(r"'([^']*)'")
 
 KEY_PARTS_MAX: Final = 100
@@ -199,17 +200,22 @@ class Passage:
             raise self.error(str(error)) from None
 
 
-def toml_fault(error: ValueError) -> str:
+def toml_fault(error: ValueError, toml: str = "") -> str:
     """Return the text of an error of the standard library's reader, with names as files have them.
 
-    The line and column at its end stay.
+    The line and column at its end stay; with the `toml` that was read a key there is named.
     """
     text = str(error)
     twice = _TWICE.match(text)
     if twice is not None:
         name = ".".join(_PART.findall(twice[1]))
         return f"the table [{name}] is there twice: put all its keys into one{twice[2]}"
-    return _OVERWRITTEN.sub("this key or table is there already: remove one of the two", text)
+    what, place = "this key or table", _AT_LINE.search(text)
+    lines = toml.splitlines()
+    if place is not None and int(place[1]) <= len(lines):
+        found = _KEY.match(lines[int(place[1]) - 1])
+        what = f"the key {found[1]}" if found else what
+    return _OVERWRITTEN.sub(f"{what} is there already: remove one of the two", text)
 
 
 def check_depth(text: str) -> None:

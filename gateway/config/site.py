@@ -314,6 +314,7 @@ def load(path: str | None, kinds: GridKinds = NO_GRIDS) -> SiteConfig:
 
 def read_file(path: str) -> ConfigFile:
     """Read a configuration file as TOML. Raises ConfigError."""
+    text = ""
     try:
         with open(path, "rb") as file:
             body = file.read(FILE_BYTES_MAX + 1)
@@ -329,7 +330,7 @@ def read_file(path: str) -> ConfigFile:
             f"{path}: byte {error.start + 1} is not UTF-8: it must be a text of TOML"
         ) from None
     except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
-        raise ConfigError(f"{path}: {toml_fault(error)}") from None
+        raise ConfigError(f"{path}: {toml_fault(error, text)}") from None
     except RecursionError:
         raise ConfigError(f"{path}: arrays or tables are nested too deeply") from None
     return ConfigFile(path, document, find_places(text))

@@ -359,8 +359,7 @@ class TrustBook:
                 f"{shown[:SHOWN_CHARS]}… is not the fingerprint of site {site!r}, which begins "
                 f"with {begin}… here. Do not approve the site until its operator has read you, "
                 "over the telephone or another channel, the fingerprint that its gateway shows "
-                "(`gridfed known` there). If it says that its keys are new and the log that no "
-                "cards lead to them, repeat the command with --new-keys"
+                "(`gridfed known` there)"
             )
         if self.expulsions.is_expelled(site):
             raise BookError(

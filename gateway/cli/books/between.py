@@ -445,9 +445,13 @@ def show_statement(found: dict[str, Any]) -> None:
     for site in sorted({row["site"] for row in named if not row["agreed_until"]}):
         name = show.clean(site)
         show.say(f"no day is agreed with {name} yet; each day is compared after its end")
-    for site in sorted({row["site"] for row in named if _is_unconfirmed(row)}):
-        name = show.clean(site)
-        show.say(f"{name} has not booked the same payments yet: see `gridfed payments {name}`")
+    for column, sentence in (
+        ("unconfirmed", "{0} has not booked all payments that are booked here"),
+        ("to_confirm", "not all payments that {0} has booked are booked here"),
+    ):
+        for site in sorted({row["site"] for row in named if Decimal(row[column])}):
+            name = show.clean(site)
+            show.say(f"{sentence.format(name)}: see `gridfed payments {name}`")
     show.say(f"as of {show.moment(found['as_of_s'])}; held amounts are in no balance")
 
 
@@ -457,10 +461,6 @@ def _chosen(contract: str, state: str | None, span: Mapping[str, float]) -> str:
     words += [f"in state {state}"] if state else []
     words += ["in this period"] if span else []
     return "".join(f" {each}" for each in words)
-
-
-def _is_unconfirmed(row: Mapping[str, Any]) -> bool:
-    return bool(Decimal(row["unconfirmed"]) or Decimal(row["to_confirm"]))
 
 
 def _columns_shown(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:

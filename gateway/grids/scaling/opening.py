@@ -62,7 +62,7 @@ def open_controllers(
             launch.say(
                 f"its pilots will dial {launch.address}, which only this host can reach: "
                 "unless they run here, add an address for other hosts to listen in [site], "
-                f'for example "tls+tcp://{socket.getfqdn()}:7461", or set dial in '
+                f'for example "tls+tcp://{_own_name()}:7461", or set dial in '
                 "[pool.scale] (docs/grids.md)"
             )
         controllers.append(
@@ -76,6 +76,12 @@ def open_controllers(
             )
         )
     return controllers
+
+
+def _own_name() -> str:
+    """Return this host's name as others may know it: never `localhost`."""
+    names = (socket.getfqdn(), socket.gethostname())
+    return next((each for each in names if not each.startswith("localhost")), "HOST")
 
 
 def open_engine_pools(

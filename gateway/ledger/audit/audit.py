@@ -93,7 +93,7 @@ def audit(connection: Connection) -> Audit:
             ("nothing else is booked", transfers, strangers(connection, past.number)),
             ("agreements with other sites are unchanged", statements, disagreed(connection)),
             (
-                "reports of payments by other sites are signed",
+                "reports of payments by other sites equal their envelopes",
                 payments_told,
                 mistold(connection),
             ),

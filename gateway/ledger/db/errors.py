@@ -8,7 +8,13 @@ StoreError
 └── StoreFailed     the writer stopped at an error: nothing more is written
 """
 
+from sqlalchemy.exc import DBAPIError
+
 from federation.errors import GridError
+
+AWAY = "the database can't be reached: start it; the gateway then continues"
+# The classes of SQLSTATE of a server that refuses or ends connections; without one there is none.
+_NO_CONNECTION = ("", "08", "57")
 
 
 class StoreError(GridError):
@@ -33,3 +39,13 @@ class StoreClosed(StoreError):
 
 class StoreFailed(StoreError):
     """The writer stopped at an error; records not acknowledged by then were not written."""
+
+
+def trouble_text(error: Exception) -> str:
+    """Return in a sentence why the store can't be read."""
+    if not isinstance(error, DBAPIError) or error.orig is None:
+        return f"the database can't be read: {error}"
+    if hasattr(error.orig, "sqlstate") and (error.orig.sqlstate or "")[:2] in _NO_CONNECTION:
+        return AWAY
+    lines = str(error.orig).splitlines() or [type(error.orig).__name__]
+    return f"the database can't be read: {lines[0]:.300}"

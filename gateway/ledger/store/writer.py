@@ -28,7 +28,7 @@ from gateway.ledger.accounting.rollup import progress
 from gateway.ledger.accounting.summaries import Summaries, unknown
 from gateway.ledger.db import database
 from gateway.ledger.db.database import Database, transaction
-from gateway.ledger.db.errors import StoreClosed, StoreFailed
+from gateway.ledger.db.errors import AWAY, StoreClosed, StoreFailed
 from gateway.ledger.db.records import Record
 from gateway.ledger.db.sql import Statement
 from gateway.ledger.db.statements import SqlStatements
@@ -53,7 +53,6 @@ _SYNCHRONOUS: Final = {
     "postgresql": {True: "SET synchronous_commit TO on", False: "SET synchronous_commit TO off"},
 }
 
-_LOST: Final = "the database can't be reached: start it; the gateway then continues"
 _CHECKPOINT: Final = "PRAGMA wal_checkpoint(PASSIVE)"
 _SQLITE_BUSY: Final = 5
 _SQLITE_FULL: Final = 13
@@ -305,7 +304,7 @@ class StoreWriter:
     def _diagnose(self, error: Exception) -> str | None:
         """Return a problem that an operator can fix while we wait; None if waiting is useless."""
         if self._is_lost:
-            return _LOST  # it can't be reopened yet
+            return AWAY  # it can't be reopened yet
         if isinstance(error, DBAPIError):
             error = cast("Exception", error.orig)
         driver = self._connection.connection.driver_connection
@@ -313,7 +312,7 @@ class StoreWriter:
         if dialect.is_disconnect(error, driver, self._cursor):
             # The records in flight may be committed or not; writing them again changes nothing.
             self._is_lost = True
-            return _LOST
+            return AWAY
         self._connection.connection.rollback()
         return _passing_trouble(error)
 

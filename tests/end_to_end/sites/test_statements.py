@@ -158,7 +158,12 @@ def test_what_is_paid_is_owed_no_more_and_a_reference_counts_once(pair):
     assert "booked already" in order(london, *paid, code=1)
     wait_until(lambda: payments(paris) == {"wire-1": "to be confirmed"}, "Paris hears of it")
     assert balance(paris, "london")["USD"] == owed  # nothing is booked by the word of London
-    assert "london has not booked the same payments yet" in order(paris, "report", "statement")
+    assert "not all payments that london has booked are booked here: see" in order(
+        paris, "report", "statement"
+    )
+    assert "paris has not booked all payments that are booked here: see" in order(
+        london, "report", "statement"
+    )
     assert "it has not booked it" in order(london, "reconcile", "paris", code=1)
     order(paris, "settle", "london", "--received", "9 USD", "--reference", "wire-1")
     wait_until(lambda: payments(london) == {"wire-1": "differs"}, "London hears of a slip")

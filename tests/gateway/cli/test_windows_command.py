@@ -242,6 +242,14 @@ def test_a_window_of_several_tables_is_one_window(write):
     assert "fast: 3 windows in 4 versions\n" in windows("--config", path).output
 
 
+def test_a_change_of_a_window_in_the_past_is_refused_for_its_time(monkeypatch):
+    monkeypatch.setattr(window, "ask", lambda *_, **__: {"rules": []})
+    monkeypatch.setattr(window, "at_details", lambda *_: {"at_s": 1_577_836_800.0})
+    order = ["change", "small", "night", "--to", "23:00", "--at", "2020-01-01T00:00Z"]
+    result = CliRunner().invoke(cli, ["window", *order])
+    assert "--at: the time is past: a change takes effect now or later" in result.output
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [

@@ -42,7 +42,11 @@ def test_a_fraction_of_a_task_is_refused(write):
     [
         ("[groups]\n[groups]\n", "the table [groups] is there twice: put all its keys into one"),
         ("[a.b]\n[a]\n[a.b]\n", "the table [a.b] is there twice: put all its keys into one"),
-        ("a = 1\na = 2\n", "this key or table is there already: remove one of the two"),
+        ("a = 1\na = 2\n", "the key a is there already: remove one of the two"),
+        (
+            "[b]\nslots = 1\nslots = 2\nc = 1\n",
+            "the key slots is there already: remove one of the two",
+        ),
     ],
 )
 def test_what_is_there_twice_is_told_in_the_words_of_the_file(write, text, said):

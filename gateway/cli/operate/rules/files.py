@@ -47,8 +47,8 @@ def _from_input() -> ConfigFile:
         check_depth(text)
         return ConfigFile("-", tomllib.loads(text), find_places(text))
     except (ValueError, RecursionError) as error:
-        text = toml_fault(error) if isinstance(error, ValueError) else str(error)
-        raise ConfigError(f"standard input: {text}") from None
+        why = toml_fault(error, text) if isinstance(error, ValueError) else str(error)
+        raise ConfigError(f"standard input: {why}") from None
 
 
 def _check_only_rules(file: ConfigFile) -> None:

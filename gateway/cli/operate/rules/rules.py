@@ -169,7 +169,11 @@ def _say_unchanged(*, as_json: bool) -> None:
 @click.option("--name", default="", help="The same as NAME.")
 @change_options
 def remove_rule(kind: str, named: str, pool: str, name: str, **more: Any) -> None:
-    """Remove a rule: it counts no more from then on. NAME: of a budget, calendar or window."""
+    """Remove a rule: it counts no more from then on.
+
+    NAME is that of a budget, a calendar or a window. Windows, and the other rules of a pool, need
+    --pool as well.
+    """
     if named and name and named != name:
         raise click.UsageError(f"two names are given, {named!r} and --name {name!r}: give one")
     name = name or named

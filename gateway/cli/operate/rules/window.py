@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from federation.errors import GridError
+from gateway.base.clocks import utc_now
 from gateway.base.values import suggest
 from gateway.cli.operate.rules.changes import at_details, change_options, change_rules
 from gateway.cli.operate.rules.tables import show_history, show_rules
@@ -149,6 +150,7 @@ def change_window(
     """Change keys of window NAME of POOL; the others stay as they are at that time."""
     present = _window_of(more["reach"], pool, name, more["at"])
     if present is None:
+        _check_not_past(more["at"], more["reach"])
         raise click.ClickException(
             f"pool {pool} has no window {name!r} at that time: use `gridfed window add`"
         )
@@ -231,6 +233,13 @@ def _names_of_windows(reach: DialOptions, pool: str, at: str | None) -> list[str
     except GridError:
         return []
     return [each["name"] for each in found["rules"]]
+
+
+def _check_not_past(at: str | None, reach: DialOptions) -> None:
+    """Refuse a past time before a question about the rules of then is answered."""
+    at_s = at_details(at, reach).get("at_s")
+    if at_s is not None and at_s < utc_now():
+        raise click.UsageError("--at: the time is past: a change takes effect now or later")
 
 
 def _window_of(
