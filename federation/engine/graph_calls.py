@@ -102,8 +102,9 @@ class GraphCalls:
                 continue
             ranges = [(low, high) for low, high in message.ranges if low < high <= stream.total]
             messages, placed = stream.send_calls(ranges, self._jobs.payload_max)
-            for tasks in messages:
-                self._dialogue.post(tasks)
+            untold = stream.take_untold()
+            for told in messages if untold is None else [*messages, untold]:
+                self._dialogue.post(told)
             if placed.calls and stream.closed:  # the gateway was told how many there are
                 self._dialogue.post(CloseJob(stream.id, stream.total, stream.elsewhere()))
             self._jobs.take(stream, placed)

@@ -66,6 +66,11 @@ class OpenCall:
         """The first byte of a call tells whether it has a head: this one has."""
         return 0
 
+    def failure(self) -> InputFailure | None:
+        """Return the failure of its first input that has failed, as far as this client knows."""
+        given = (each.as_input() for each in self.inputs)
+        return next((each for each in given if isinstance(each, InputFailure)), None)
+
     def as_sent(self) -> bytes | InputFailure:
         """Return the bytes to send now; or the failure of an input, for which it is not sent."""
         found: list[Any] = []

@@ -15,6 +15,7 @@ from federation.engine.books.repeated import REPEATS_MAX, RepeatedCalls
 from federation.engine.books.shelves import FunctionShelf, StreamShelf
 from federation.engine.books.streams import (
     BUNDLE_TASKS_MAX,
+    DEPENDENCY,
     ENVELOPE_BYTES,
     BundleSender,
     Ended,
@@ -326,7 +327,10 @@ class JobTable:
             return
         ended = Ended(message.failure, message.reason)
         known = [(low, high) for low, high in message.ranges if high <= stream.total]
-        self.take(stream, stream.end(known, ended))
+        is_behind = message.failure == DEPENDENCY
+        self.take(
+            stream, stream.end_behind(known, ended) if is_behind else stream.end(known, ended)
+        )
         if len(known) < len(message.ranges):
             self.close_to_calls(stream, ended)  # calls that were not sent yet are dropped, too
 

@@ -60,13 +60,17 @@ class RequestTable:
         """Begin a new session, with the gateway at an address: repeat what still awaits an answer.
 
         `taken_back` ends the calls of a cancel that no gateway has in this session, and returns
-        them: that is its answer. A request for another gateway is answered by `elsewhere`.
+        them: that is its answer. The gateway is told of it all the same: it may have begun them for
+        the last session, if it is that one's. A request for another gateway is answered by
+        `elsewhere`.
         """
         for question, answers, at in list(self._requests.values()):
             taken = taken_back(question) if isinstance(question, Cancel) else []
             if taken:
                 answers.append(Answer(question.request, "", "", {"taken": taken}))
                 del self._requests[question.request]
+                if at in ("", address):
+                    self._dialogue.post(replace(question, request=0))
             elif at in ("", address):
                 self._dialogue.post(question)
             else:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from federation.engine.books.asked_back import AskedBack
 from federation.errors import FAILURES
-from federation.messages.messages import CloseJob, HoldChanged, OpenJob, Tasks
+from federation.messages.messages import Cancel, CloseJob, HoldChanged, OpenJob, Tasks
 from federation.objects.open_calls import InputFailure, OpenCall, SealedCall
 from federation.objects.references import references_of
 from federation.offers import Offer
@@ -29,6 +29,7 @@ BACKLOG_BYTES: Final = 1 << 20  # the most that is packed ahead of the window
 HOLDER_CHARS_MAX: Final = 128
 MESSAGE_BYTES: Final = 64 << 20  # as gateways take by default
 ENVELOPE_BYTES: Final = 4096  # room in a message beside its one large payload
+DEPENDENCY: Final = "dependency"  # the kind of failure of a call that lacks an input
 ELSEWHERE_MAX: Final = 10_000  # ranges in one message; ranges left out end with the session
 
 
@@ -129,6 +130,16 @@ class ClientBundle:
                 found.add(self.first + at, self.first + at + 1)
         return list(found)
 
+    def open_calls(self, first: int, stop: int) -> list[tuple[int, OpenCall]]:
+        """Return its unfinished calls of [first, stop) with futures among their arguments."""
+        low, high = max(first, self.first), min(stop, self.stop)
+        calls = zip(range(low, high), self.arguments[low - self.first :], strict=False)
+        return [
+            (task, call)
+            for task, call in (calls if self.has_open else ())
+            if isinstance(call, OpenCall) and self.outcomes[task - self.first] is PENDING
+        ]
+
 
 class Stream:
     """One job, as its client sees it.
@@ -150,6 +161,7 @@ class Stream:
         self._hold: tuple[str, dict[str, Any]] | None = None  # the last gateway's address, its text
         self._placed = Placed()  # of calls that ended while they were sent
         self.ended_here = RangeSet()  # calls that ended before they were sent: an input failed
+        self._untold = RangeSet()  # those of them of which the gateway was not told
         self.back = AskedBack()  # calls that a waiting task runs itself
         self.paused = False  # its objects are not held by the new session yet: nothing is sent
         self.key: Hashable = None  # of the calls that `submit` adds to it
@@ -341,8 +353,33 @@ class Stream:
 
     def _end_here(self, bundle: ClientBundle, task: int, why: InputFailure) -> None:
         self.ended_here.add(task, task + 1)
-        ended = Ended("dependency", why.text, why.payload)
-        self._placed.add(self.place(task, [ended], failed=True))
+        self._untold.add(task, task + 1)
+        self._placed.add(self.place(task, [_behind(why)], failed=True))
+
+    def take_untold(self) -> Cancel | None:
+        """Return the message that tells of the calls that ended here since the last time.
+
+        The gateway must not wait for them: calls that were sent before may need them.
+        """
+        ranges, self._untold = self._untold, RangeSet()
+        return Cancel(0, self.id, [list(pair) for pair in ranges], True) if ranges else None
+
+    def end_behind(self, ranges: Iterable[Range], ended: Ended) -> "Placed":
+        """End calls of which the gateway says that an input failed.
+
+        The failure that this client knows is told, where it does: the gateway may know only that
+        a call in between has ended here.
+        """
+        placed = Placed()
+        for first, stop in ranges:
+            for bundle in self._touching(first, stop):
+                for task, call in bundle.open_calls(first, stop):
+                    why = call.failure()
+                    if why is not None:
+                        _lose(bundle, task, why)
+                        placed.add(self.place(task, [_behind(why)], failed=True))
+        placed.add(self.end(ranges, ended))
+        return placed
 
     def send_again(self) -> None:
         """Queue all unfinished calls again: the gateway does not know this job."""
@@ -529,6 +566,11 @@ def _lose(bundle: ClientBundle, task: int, why: InputFailure) -> None:
         future.lost = why
 
 
+def _behind(why: InputFailure) -> Ended:
+    """Return the outcome of a call that can't run as an input of it has failed."""
+    return Ended(DEPENDENCY, why.text, why.payload)
+
+
 def _with_call(outcome: Any, call: SealedCall) -> Any:
     """Add its call to an outcome that is a failure of a task; others stay as they are."""
     is_failure = type(outcome) is Ended and outcome.kind in FAILURES
@@ -606,6 +648,9 @@ class BundleSender:
 
     def _send_bundle(self, stream: Stream, dialogue: Dialogue, bytes_max: int) -> None:
         found = stream.next_to_send(bytes_max)
+        untold = stream.take_untold()
+        if untold is not None:
+            dialogue.post(untold)
         if found is None:
             del self._sending[stream.id]
             self._maybe_close(stream, dialogue)

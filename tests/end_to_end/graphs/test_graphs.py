@@ -121,6 +121,31 @@ def test_the_first_failure_ends_what_waits_and_names_itself(make_site, gate):
         assert isinstance(client.submit(add, late).exception().__cause__, LookupError)
 
 
+def test_calls_behind_a_failure_of_which_the_client_hears_late_end_at_once(make_site, gate):
+    site = make_site(2)
+    with site.client() as client, site.client() as other:
+        bad = client.submit(boom, client.submit(once, str(gate), "value"))
+        wait_until(lambda: runs(gate) == 1, "the first task runs")
+        with client._engine._leading.lock:  # it reads no message meanwhile, and sends its own
+            gate.touch()
+            failed = lambda: other.job(bad.job).progress().failed  # noqa: E731
+            wait_until(failed, "the task has failed, as far as its gateway knows")
+            chain = [client.submit(add, bad)]
+            for number in range(30):
+                last = chain[-1]
+                chain.append(client.submit(*((add, last) if number % 2 else (total, [last]))))
+            beside = client.submit(add, 1, 2)
+        begun_s = time.monotonic()
+        for each in chain:
+            error = each.exception(300)
+            assert isinstance(error, DependencyFailed)
+            assert "which it needs, failed: LookupError: no value" in str(error)
+            assert isinstance(error.__cause__, LookupError)
+        took_s = time.monotonic() - begun_s
+        assert took_s < 40, "a call that its gateway looks for is asked for after a minute"
+        assert beside.result() == 3
+
+
 def test_cancels(make_site, gate):
     site = make_site(1)
     with site.client() as client:

@@ -212,3 +212,35 @@ def test_an_interrupted_cell_leaves_no_task_in_a_slot(start, tmp_path, waits):
         assert path.exists()
     """
     assert end_of(start(script)) == ""
+
+
+@pytest.mark.parametrize(
+    "waits", ["client.submit(begin, path).result()", "next(client.map(begin, [path] * 9))"]
+)
+@pytest.mark.parametrize("calls", ["[interrupt, real]", "[real, interrupt]"])
+def test_an_interrupt_amid_a_message_leaves_no_task_in_a_slot(start, waits, calls):
+    """The client connects anew then, and the gateway has what it ran for the last session."""
+    script = f"""
+    real, awaited = client._engine._exchange, []
+
+    def interrupt(mono_s):
+        is_here = threading.current_thread() is threading.main_thread()
+        if is_here and awaited and awaited[0].exists():
+            awaited.clear()
+            raise KeyboardInterrupt
+
+    calls = {calls}
+    client._engine._exchange = lambda mono_s: [call(mono_s) for call in calls][calls.index(real)]
+
+    def cell(path):
+        awaited.append(path)
+        {waits}
+
+    for path in paths[:4]:  # more than there are slots
+        try:
+            cell(path)
+        except KeyboardInterrupt as error:
+            sys.last_value = error
+        assert path.exists() and not awaited
+    """
+    assert end_of(start(script)) == ""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from federation.engine.books.streams import BundleSender, Ended, Stream
 from federation.errors import ProtocolError, SerializationError
+from federation.messages.messages import Cancel
 from federation.objects import inputs, references
 from federation.objects.inputs import (
     INPUTS_MAX,
@@ -217,6 +218,36 @@ def test_a_call_whose_input_has_failed_is_not_sent_and_ends():
     assert [each[0] for each in resolved] == futures[1:]
     assert {each[1] for each in resolved} == {Ended("dependency", "boom", b"exception")}
     assert stream.elsewhere() == [[1, 3]]  # so the gateway does not wait for them
+
+
+def test_the_gateway_is_told_once_of_calls_that_ended_here():
+    stream, bad = stream_of(), Future()
+    futures = [Future("b", at) for at in range(3)]
+    stream.submit(open_call(bad), futures[0])
+    stream.submit(open_call(Future(task=1)), futures[1])
+    stream.submit(open_call(futures[0]), futures[2])
+    stream.next_to_send()
+    assert stream.take_untold() is None
+    bad.given = InputFailure("boom", b"exception")
+    stream.send_calls([(0, 1)], 1 << 20)  # its gateway looks for the input, in vain
+    assert stream.take_untold() == Cancel(0, "b", [[0, 1]], True)
+    assert stream.take_untold() is None
+
+
+def test_a_call_behind_one_that_ended_here_ends_for_the_reason_that_is_known_here():
+    stream, bad = stream_of(), Future()
+    calls = [bad, None, None, Future(task=7)]
+    futures = [Future("b", at) for at in range(4)]
+    for at, each in enumerate(calls):
+        stream.submit(open_call(each or futures[at - 1]), futures[at])
+    stream.next_to_send()
+    bad.given = InputFailure("boom", b"exception")
+    stream.send_calls([(0, 1)], 1 << 20)
+    told = Ended("dependency", "task 0 of job b (f), which it needs, was cancelled")
+    placed = stream.end_behind([(1, 4)], told)
+    assert placed.calls == 3
+    known = Ended("dependency", "boom", b"exception")
+    assert [each[1] for each in stream._resolved] == [known, known, known, told]
 
 
 def test_calls_are_sent_again_with_the_values_that_came_since():
