@@ -1,6 +1,7 @@
 """Futures as those of dask.distributed, `wait` and `as_completed`."""
 
 import concurrent.futures
+import contextlib
 import itertools
 import queue
 import threading
@@ -10,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from federation.compat.task_clients import cause_of
 from federation.compat.tasks import same
-from federation.engine.futures import TaskFuture, abandon_all
+from federation.engine.futures import TaskFuture, abandon_all, helped_all
 from federation.engine.objects import ObjectRef
 from federation.errors import DependencyFailed
 from federation.loops.waits import until_done
@@ -121,7 +122,10 @@ class Future(Generic[T]):
 
     async def _awaited(self) -> T:
         if isinstance(self._held, TaskFuture) and not self._held.done():
-            await until_done(self._held)  # the call goes on if the task is cancelled, as in Dask
+            with helped_all([self._held]):
+                await until_done(
+                    self._held
+                )  # the call goes on if the task is cancelled, as in Dask
         return self.result()
 
     def __reduce__(self) -> Any:
@@ -258,12 +262,20 @@ class as_completed:
     def __next__(self) -> Any:
         while self.count():
             try:
-                future = self._done.get(timeout=self._left_s())
+                with self._helped():
+                    future = self._done.get(timeout=self._left_s())
             except queue.Empty:
                 raise TimeoutError(f"{self.count()} futures are not done") from None
             if self._is_new(future):
                 return self._shown(future)
         raise StopIteration
+
+    def _helped(self) -> contextlib.AbstractContextManager[None]:
+        """Return a block in which a task helps with the calls of its own for which it waits."""
+        if not self._done.empty():
+            return contextlib.nullcontext()
+        with self._lock:
+            return helped_all([each.held for each in self._waiting.values()])
 
     def _left_s(self) -> float | None:
         return None if self._until_s is None else max(0.0, self._until_s - time.monotonic())
@@ -300,7 +312,8 @@ class as_completed:
             try:
                 future = self._done.get_nowait()
             except queue.Empty:
-                await until_done(bell)
+                with self._helped():
+                    await until_done(bell)
                 continue
             if self._is_new(future):
                 yield self._shown(future)

@@ -33,6 +33,7 @@ from federation.engine.futures import screen
 from federation.engine.graph_calls import GraphCalls
 from federation.engine.leading import Leading
 from federation.engine.left_results import Arrived, ResultFetcher
+from federation.engine.nested.background import BackgroundHelp
 from federation.engine.nested.own_calls import OwnCalls
 from federation.engine.objects import ClientObjects
 from federation.engine.requests import Requests
@@ -93,6 +94,7 @@ class ClientEngine:
     Attributes:
         cancels: cancels calls and jobs.
         own_calls: takes calls of a task back, and runs them in it.
+        background: does so for waits that can't.
         is_of_task: whether a task of the grid has this client.
         has_said_why: whether it has said, as a task's, why its calls wait.
         objects: the objects that this client has put, and refers to.
@@ -153,6 +155,7 @@ class ClientEngine:
         self._requests = Requests(leading, self._table, self._dialogue, itinerary)
         self.cancels = Cancels(leading, self._jobs, self._dialogue, self._requests, self._table)
         self.own_calls = OwnCalls(leading, self._jobs, self._table)
+        self.background = BackgroundHelp(self)
         self._graph_calls = GraphCalls(self, self._jobs, self._dialogue)
         self.objects = ClientObjects(self, self._let_go_of)
         self._fetcher = ResultFetcher(self._session, self._place_fetched)

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 from federation.engine import progress
 from federation.engine.books.streams import Ended, Outcome, Stream
 from federation.engine.failures import failure_of
-from federation.engine.inquiries import ANSWER_S, DrivenEngine, drive, is_running, why_waiting
+from federation.engine.inquiries import (
+    ANSWER_S,
+    DrivenEngine,
+    drive,
+    helped,
+    is_running,
+    why_waiting,
+)
 from federation.engine.objects import LeftResult, ObjectRef
 from federation.errors import DependencyFailed, SerializationError
 from federation.loops.waits import until_done
@@ -98,7 +105,14 @@ class TaskFuture(concurrent.futures.Future[T]):
             if own is None:
                 with self._engine.futures_lock:
                     own = self._own = self._own or threading.Condition()
+                if self._engine.is_of_task and not self.done():
+                    self._engine.background.note(self)
             return own
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a function of the standard library waits for it."""
+        return bool(self._waiters)
 
     def finish(self, result: Any, error: BaseException | None) -> None:
         """Set the outcome: directly while the lock is unused, otherwise as any future does."""
@@ -235,7 +249,8 @@ class TaskFuture(concurrent.futures.Future[T]):
     async def _awaited(self) -> T:
         if not self.done() and self._engine.is_foreign:
             return self.result()  # raises
-        await until_done(self, self._abandon)
+        with helped(self._engine, self, self.done, may_help=not self.is_input):
+            await until_done(self, self._abandon)
         return self.result()
 
     def _abandon(self) -> None:
@@ -316,6 +331,17 @@ class TaskFuture(concurrent.futures.Future[T]):
         """
         self._engine.cancels.loosen(self._stream, self.task)
         traceback.clear_frames(interrupt.__traceback__)
+
+
+def helped_all(futures: Iterable[Any]) -> contextlib.AbstractContextManager[None]:
+    """Return a block in which a task waits for any of these futures, and helps with their calls."""
+    calls = [each for each in futures if isinstance(each, TaskFuture) and not each.is_input]
+    engine = next((each.engine for each in calls if each.engine.is_of_task), None)
+    if engine is None:
+        return contextlib.nullcontext()
+    own = [each for each in calls if each.engine is engine]
+    left = lambda: [(each.stream, each.task) for each in own if not each.done()]  # noqa: E731
+    return engine.background.waiting(left)
 
 
 def abandon_all(futures: Iterable[TaskFuture[Any]]) -> None:

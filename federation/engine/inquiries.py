@@ -1,11 +1,13 @@
 """What a client asks its gateway about its own calls: whether they run, and why they wait."""
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from federation.engine.books.streams import Stream
+from federation.engine.nested.background import BackgroundHelp
 from federation.engine.nested.helping import AskingBack, Awaited, HelpingWait
 from federation.errors import GridError
 from federation.ranges import RangeSet
@@ -48,6 +50,10 @@ class DrivenEngine(AskingEngine, Protocol):
     @property
     def own_calls(self) -> AskingBack:
         """Takes calls back, and runs them here."""
+
+    @property
+    def background(self) -> BackgroundHelp:
+        """Does so for waits that can't."""
 
     def drive(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Take messages until `done()`; False when the time runs out first."""
@@ -95,14 +101,30 @@ def drive(
 ) -> None:
     """Drive an engine until a call is `done()`, or the time is over.
 
-    In a task, a wait without a time limit runs the call itself if it does not begin elsewhere, and
-    if it may. A task says once why its calls wait.
+    In a task the call is run here if it does not begin elsewhere, and if it may: by the waiting
+    thread, or beside it where it has a time limit. A task says once why its calls wait.
     """
     if engine.is_of_task and may_help and timeout_s is None:
         wait = HelpingWait(engine, call, done)
         while not wait.drive(NESTED_S) and not engine.closed and engine.error is None:
             say_nested(engine, call.stream)
         return
+    with helped(engine, call, done, may_help=may_help):
+        _drive(engine, call, done, timeout_s)
+
+
+def helped(
+    engine: DrivenEngine, call: Awaited, done: Callable[[], bool], *, may_help: bool
+) -> contextlib.AbstractContextManager[None]:
+    """Return a block in which a thread helps with a call for which a task waits."""
+    if not engine.is_of_task or not may_help:
+        return contextlib.nullcontext()
+    return engine.background.waiting(lambda: [] if done() else [(call.stream, call.task)])
+
+
+def _drive(
+    engine: DrivenEngine, call: Awaited, done: Callable[[], bool], timeout_s: float | None
+) -> None:
     if says_why(engine) and (timeout_s is None or timeout_s > NESTED_S):
         if engine.drive(done, NESTED_S) or engine.closed or engine.error is not None:
             return

@@ -26,7 +26,7 @@ from federation.engine.books.streams import (
 from federation.engine.engine import ClientEngine
 from federation.engine.failures import failure_of
 from federation.engine.futures import opened
-from federation.engine.inquiries import NESTED_S, say_nested, says_why, why_waiting
+from federation.engine.inquiries import NESTED_S, helped, say_nested, says_why, why_waiting
 from federation.engine.nested.helping import HelpingWait, MapCall
 from federation.engine.progress import bar
 from federation.errors import GridError, ObjectLost, ObjectRefused, SerializationError
@@ -218,6 +218,13 @@ class MapResults(Generic[T]):
         return cast("T", value)
 
     def _wait(self, bundle: ClientBundle, at: int) -> None:
+        call = MapCall(self._stream, bundle.first + at)
+        has_limit = self._until_s is not None  # otherwise this thread runs it: see `_driver`
+        is_done = lambda: bundle.outcomes[at] is not PENDING  # noqa: E731
+        with helped(self._engine, call, is_done, may_help=has_limit):
+            self._wait_for(bundle, at)
+
+    def _wait_for(self, bundle: ClientBundle, at: int) -> None:
         said_at_s = time.monotonic() + NESTED_S
         engine, drive = self._engine, self._driver(bundle, at)
         while bundle.outcomes[at] is PENDING:

@@ -31,6 +31,7 @@ class EngineWithNothing:
     """As much of an engine as a new future needs."""
 
     futures_lock = threading.Lock()
+    is_of_task = False
 
 
 def test_a_task_future_begins_as_every_other_future_does():
@@ -90,6 +91,7 @@ def test_a_task_that_waits_for_calls_of_its_own_says_why_once(caplog):
         drive=lambda _done, timeout_s: driven.append(timeout_s),
         futures_lock=threading.Lock(),
         is_of_task=True,
+        background=SimpleNamespace(waiting=lambda _calls: contextlib.nullcontext()),
         has_said_why=False,
         is_foreign=False,
         takes_work=True,

@@ -423,6 +423,18 @@ class Stream:
                     found[task] = bundle.arguments[task - bundle.first]
         return found
 
+    def unread_calls(self, at_most: int) -> list[int]:
+        """Return the first unfinished calls that no other call reads."""
+        found: list[int] = []
+        for bundle in self._bundles:
+            for at, outcome in enumerate(bundle.outcomes if bundle.missing else ()):
+                future = bundle.futures[at] if bundle.futures is not None else None
+                if outcome is PENDING and not getattr(future, "is_input", False):
+                    found.append(bundle.first + at)
+                    if len(found) >= at_most:
+                        return found
+        return found
+
     def loosen(self, number: int, to_weak: Callable[[Any], Any]) -> None:
         """Replace the future of an unfinished call by the result of `to_weak`."""
         for bundle in self._touching(number, number + 1):

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from federation.engine.books.streams import Stream
+from federation.engine.nested.depth import call_depth
 from federation.errors import GridError
 
 HELP_S: Final = 0.02  # a call that has no outcome after this time is asked back
+# The same in a call that has come back itself: no slot was free a moment ago.
+HELP_AGAIN_S: Final = 0.002
 HELP_MAX_S: Final = 1.0  # the longest time until it is asked for again
 
 
@@ -42,6 +45,9 @@ class AskingBack(Protocol):
     def is_back(self, stream: Stream, task: int) -> bool:
         """Whether a call is to be run here."""
 
+    def is_asked(self, stream: Stream, task: int) -> bool:
+        """Whether the gateway has not answered for a call yet."""
+
     def run(self, stream: Stream, task: int) -> None:
         """Run it."""
 
@@ -60,6 +66,11 @@ class HelpingEngine(Protocol):
         """Take messages until `done()`; False when the time runs out first."""
 
 
+def first_wait_s() -> float:
+    """Return the time after which this thread asks a call back that has no outcome."""
+    return HELP_AGAIN_S if call_depth() else HELP_S
+
+
 class HelpingWait:
     """One wait for one call.
 
@@ -74,7 +85,7 @@ class HelpingWait:
         self._call = call
         self._done = done
         self._wait_s = HELP_S
-        self._ask_at_s = time.monotonic() + HELP_S
+        self._ask_at_s = time.monotonic() + first_wait_s()
 
     def drive(self, timeout_s: float | None) -> bool:
         """Wait up to `timeout_s` (None: until it is done); return whether it is done.

@@ -33,6 +33,10 @@ class OwnCalls:
             self._leading.transmit()
             return True
 
+    def is_asked(self, stream: Stream, task: int) -> bool:
+        """Whether the gateway has not answered for a call yet."""
+        return stream.back.are_asked([(task, task + 1)])
+
     def is_back(self, stream: Stream, task: int) -> bool:
         """Whether a call is to be run here."""
         return stream.back.is_to_run(task)

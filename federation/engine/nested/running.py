@@ -12,6 +12,7 @@ from typing import Any, Final
 import cloudpickle
 
 from federation.engine.books.streams import Ended
+from federation.engine.nested.depth import call_depth, set_call_depth
 from federation.payload import NONE, PROTOCOL
 from federation.raised import (
     EXCEPTION_BYTES_MAX,
@@ -29,13 +30,6 @@ FRAMES_MIN: Final = 300  # of Python's limit, for a call and the client below it
 FUNCTIONS_MAX: Final = 64
 
 
-class _Depth(threading.local):
-    """How many calls the thread runs in one another."""
-
-    count = 0
-
-
-_depth = _Depth()
 _functions: OrderedDict[bytes, Any] = OrderedDict()  # by their bodies; a slot keeps them as well
 _functions_lock = threading.Lock()
 
@@ -50,13 +44,14 @@ def run_call(body: bytes, payload: bytes, which: str) -> bytes | Ended:
 
     Raises KeyboardInterrupt alone, which ends the task that waits.
     """
-    if _depth.count >= DEPTH_MAX or _is_stack_full():
+    depth = call_depth()
+    if depth >= DEPTH_MAX or _is_stack_full():
         return _too_deep(which)
-    _depth.count += 1
+    set_call_depth(depth + 1)
     try:
         return _run(body, payload, f"{which}, in the task that waits for it")
     finally:
-        _depth.count -= 1
+        set_call_depth(depth)
 
 
 def _run(body: bytes, payload: bytes, which: str) -> bytes | Ended:
@@ -113,7 +108,7 @@ def _is_stack_full() -> bool:
 
 def _too_deep(which: str) -> Ended:
     text = (
-        f"{which}: {_depth.count} calls that wait for one another run in this task already, as no "
+        f"{which}: {call_depth()} calls that wait for one another run in this task already, as no "
         f"slot was free for them; the limit is {DEPTH_MAX}. Run the deeper calls as plain function "
         "calls, or submit them all from the client and pass their futures as arguments"
     )

@@ -1,5 +1,7 @@
 """Tasks that wait for calls of their own, where such tasks have all slots. Real processes."""
 
+import asyncio
+import concurrent.futures
 import contextlib
 import os
 import sys
@@ -10,7 +12,7 @@ import cloudpickle
 import pytest
 from support.processes import wait_until
 
-from federation import Client
+from federation import Client, as_completed
 
 pytestmark = pytest.mark.real
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -182,3 +184,98 @@ def test_a_call_with_tags_waits_for_a_slot_that_has_them(make_site, tmp_path):
         ran_in, parent = client.submit(waits_for_tagged, held).result(TIMEOUT_S)
         holding.result(TIMEOUT_S)
     assert ran_in != parent
+
+
+def waits_with_a_limit(client, calls):
+    return [each.result(100) for each in calls]
+
+
+def maps_with_a_limit(client, calls):
+    return list(client.map(abs, [-1, -2], timeout=100))
+
+
+def waits_as_they_are_done(client, calls):
+    return sorted(each.result() for each in as_completed(calls))
+
+
+def waits_by_the_standard_library(client, calls):
+    done, _ = concurrent.futures.wait(calls)
+    return sorted(each.result() for each in done)
+
+
+def waits_at_the_end_of_the_block(client, calls):
+    client.__exit__(None, None, None)
+    return [each.result() for each in calls]
+
+
+def waits_in_an_event_loop(client, calls):
+    async def all_of_them():
+        return [await each for each in calls]
+
+    return asyncio.run(all_of_them())
+
+
+def waits_as_dask_does(client, calls):
+    from federation.compat.distributed import Client as DaskClient
+    from federation.compat.distributed import as_completed as dask_as_completed
+
+    with DaskClient() as dask:
+        return sorted(each.result() for each in dask_as_completed(dask.map(abs, [-1, -2])))
+
+
+def parent(folder, waits):
+    """A task that waits in this way once such tasks have all slots."""
+    with meeting(folder), Client() as client:
+        return waits(client, [client.submit(abs, each) for each in (-1, -2)])
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        waits_with_a_limit,
+        maps_with_a_limit,
+        waits_as_they_are_done,
+        waits_by_the_standard_library,
+        waits_at_the_end_of_the_block,
+        waits_in_an_event_loop,
+        waits_as_dask_does,
+    ],
+)
+def test_parents_with_all_slots_go_on_in_whatever_way_they_wait(site, tmp_path, waits):
+    with site.client() as client:
+        futures = [client.submit(parent, tmp_path, waits) for _ in range(2)]
+        assert [each.result(TIMEOUT_S) for each in futures] == [[1, 2], [1, 2]]
+
+
+def descends_with_a_limit(depth):
+    if not depth:
+        return 0
+    with Client() as client:
+        return 1 + client.submit(descends_with_a_limit, depth - 1).result(100)
+
+
+def test_calls_too_deep_in_one_another_fail_by_name_where_waits_have_a_limit(make_site):
+    with (
+        make_site(1).client() as client,
+        pytest.raises(RecursionError, match="64 calls that wait for one another"),
+    ):
+        client.submit(descends_with_a_limit, 70).result(TIMEOUT_S)
+
+
+def is_late(seconds):
+    """The time that a wait took which ends at its limit, while its call runs in this task."""
+    with Client() as client:
+        call = client.submit(time.sleep, seconds)
+        begun_s = time.monotonic()
+        try:
+            call.result(0.5)
+        except TimeoutError:
+            return time.monotonic() - begun_s
+        return None
+
+
+def test_a_limit_holds_while_the_call_runs_in_its_waiting_task(make_site):
+    with make_site(1).client() as client:
+        took_s = client.submit(is_late, 5).result(TIMEOUT_S)
+        assert took_s is not None
+        assert took_s < 5
