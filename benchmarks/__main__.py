@@ -12,7 +12,7 @@ from benchmarks.books import books, books_audit, books_map, books_size
 from benchmarks.environments import environments
 from benchmarks.federated import forwarded, lost_site
 from benchmarks.floor import Floor, empty
-from benchmarks.graphs import graphs
+from benchmarks.graphs import graphs, nested
 from benchmarks.harness import BenchSeries, alternate, machine, quantile, save
 from benchmarks.hops import hops
 from benchmarks.load.command import many_jobs
@@ -154,6 +154,7 @@ BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
     "short_jobs": bulk.short_jobs,
     "objects": objects,
     "graphs": graphs,
+    "nested": nested,
     "many_jobs": many_jobs,
     "work": work,
     "placement": placement,

@@ -1,4 +1,7 @@
-"""Graphs: chains, a fan-in, a map-reduce; beside lone tasks and Dask's threads in this process."""
+"""Graphs: chains, a fan-in, a map-reduce; beside lone tasks and Dask's threads in this process.
+
+Nested calls: each waits for one like it, on fewer slots than calls.
+"""
 
 import contextlib
 import time
@@ -15,6 +18,8 @@ from gateway.scheduler.graphs.edges import Inputs, call_ranges
 FAN_IN = 10_000
 WIDTH = 1_000  # mapped tasks for each reduced one
 BATCH = 1_000  # calls of a message
+DEPTH = 6  # of nested calls
+SLOTS = 2
 
 
 def step(value: int) -> int:
@@ -43,6 +48,30 @@ def fan_in_rate(client: Client, width: int) -> float:
     parts: list[Any] = [client.submit(step, at) for at in range(width)]
     assert client.submit(sum, parts).result() == width * (width + 1) // 2
     return width / (time.perf_counter() - started_s)
+
+
+def descend(depth: int, again_s: float) -> int:
+    """Wait for a call like this one, `depth` times in one another.
+
+    `again_s` replaces the time after which a call that has come back itself asks for the next one.
+    """
+    from federation.engine.nested import helping
+
+    helping.HELP_AGAIN_S = again_s  # type: ignore[misc]
+    if not depth:
+        return 0
+    with Client() as client:
+        return 1 + client.submit(descend, depth - 1, again_s).result()
+
+
+def nested_times(client: Client, again_s: float, runs: int) -> list[float]:
+    """Return the times of so many runs of nested calls, in seconds, in order of size."""
+    found = []
+    for _ in range(runs):
+        started_s = time.perf_counter()
+        assert client.submit(descend, DEPTH, again_s).result() == DEPTH
+        found.append(time.perf_counter() - started_s)
+    return sorted(found)
 
 
 def dask_rates(length: int, width: int) -> list[ours.Row]:
@@ -135,3 +164,29 @@ def graphs(repeats: int, quick: bool) -> None:
         "the graph in is with tracemalloc, which makes it several times as long.",
     ]
     save("graphs", facts, series, notes)
+
+
+def nested(repeats: int, quick: bool) -> None:
+    """Time nested calls that run in the tasks which wait for them."""
+    from federation.engine.nested.helping import HELP_AGAIN_S, HELP_S
+
+    facts = machine()
+    runs = 5 if quick else 20
+    with ours.BenchmarkSite(workers=1, slots=SLOTS) as site, Client(site.address) as client:
+
+        def rows(again_s: float) -> list[ours.Row]:
+            times_s = nested_times(client, again_s, runs)
+            what = f"{DEPTH} calls in one another on {SLOTS} slots, asked back after"
+            name = f"{what} {again_s * 1e3:g} ms"
+            return [
+                ("gridfed", name, "ms", times_s[len(times_s) // 2] * 1e3),
+                ("gridfed", f"{name}, quickest", "ms", times_s[0] * 1e3),
+            ]
+
+        rows(HELP_AGAIN_S)  # warm: slots have loaded the client
+        series = alternate([lambda: rows(HELP_S), lambda: rows(HELP_AGAIN_S)], repeats)
+    notes = [
+        f"Each call is asked back after {HELP_S * 1e3:g} ms, and one whose waiting task runs in "
+        "another already after the time that the row names. Each makes a client of its own."
+    ]
+    save("nested", facts, series, notes)

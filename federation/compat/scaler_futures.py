@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from federation.compat.task_clients import cause_of
 from federation.compat.tasks import Measured, Serialized
-from federation.engine.futures import TaskFuture, abandon_all
+from federation.engine.futures import TaskFuture, abandon_all, helped_all
 from federation.errors import (
     GatewayUnreachable,
     TaskCrashed,
@@ -143,12 +143,14 @@ class ScalerFuture(concurrent.futures.Future[Any]):
     def result(self, timeout: Length | None = None) -> Any:
         """Wait for the result, or raise the exception of the call."""
         self._help(read_timeout(timeout))
-        return super().result(read_timeout(timeout))
+        with helped_all([self._call]):
+            return super().result(read_timeout(timeout))
 
     def exception(self, timeout: Length | None = None) -> BaseException | None:
         """Wait for the exception of the call; None if it has none."""
         self._help(read_timeout(timeout))
-        return super().exception(read_timeout(timeout))
+        with helped_all([self._call]):
+            return super().exception(read_timeout(timeout))
 
     def _help(self, timeout_s: float | None) -> None:
         """Within a task, have a call that does not begin taken back, and run here.
@@ -192,7 +194,8 @@ class ScalerFuture(concurrent.futures.Future[Any]):
 
     async def _awaited(self) -> Any:
         call = self._call
-        await until_done(self, lambda: abandon_all([] if call is None else [call]))
+        with helped_all([call]):
+            await until_done(self, lambda: abandon_all([] if call is None else [call]))
         return super().result()
 
     def __reduce__(self) -> Any:

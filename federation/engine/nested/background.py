@@ -66,7 +66,6 @@ class BackgroundHelp:
 
     def __init__(self, engine: HelpedEngine) -> None:
         self._engine = engine
-        self._depth = call_depth()  # of the call that has this client
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._waits: dict[object, Callable[[], Iterable[Call]]] = {}
@@ -95,16 +94,22 @@ class BackgroundHelp:
 
     def _begin(self) -> None:
         if self._thread is None and not self._engine.closed:
-            self._thread = threading.Thread(target=self._serve, name="gridfed-help", daemon=True)
+            depth = call_depth()  # of the call that waits: what it runs is deeper, in any thread
+            self._thread = threading.Thread(
+                target=self._serve, args=(depth,), name="gridfed-help", daemon=True
+            )
             self._thread.start()
 
-    def _serve(self) -> None:
-        set_call_depth(self._depth)
+    def _serve(self, depth: int) -> None:
+        set_call_depth(depth)
         wait_s = first_wait_s()
         ask_at_s = time.monotonic() + wait_s
         while not self._is_over():
             calls = self._calls()
-            if self._run_one():
+            back = self._take_back()
+            if back is not None:
+                if not self._run(back):
+                    return
                 wait_s = first_wait_s()
                 ask_at_s = time.monotonic() + wait_s
             elif not calls:
@@ -142,15 +147,27 @@ class BackgroundHelp:
     def _is_news(self) -> bool:
         return any(self._engine.own_calls.is_back(*call) for call in self._asked)
 
-    def _run_one(self) -> bool:
-        """Run a call that has come back; False if none has."""
+    def _take_back(self) -> Call | None:
+        """Return a call that has come back and is to be run; None if none has."""
         for call in self._asked:
             if self._engine.own_calls.is_back(*call):
-                self._engine.own_calls.run(*call)
                 self._asked.remove(call)
-                return True
+                return call
         self._asked = [call for call in self._asked if self._engine.own_calls.is_asked(*call)]
-        return False
+        return None
+
+    def _run(self, call: Call) -> bool:
+        """Run a call; return whether this thread goes on, as no other has taken over.
+
+        The call may wait for others by the same client: that wait begins another thread.
+        """
+        with self._lock:
+            self._thread = None
+        self._engine.own_calls.run(*call)
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.current_thread()
+            return self._thread is threading.current_thread()
 
     def _ask(self, calls: list[Call]) -> None:
         """Ask for one more call: the one for which it is longest that it was asked for."""

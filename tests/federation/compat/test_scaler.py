@@ -268,6 +268,22 @@ def test_calls_within_calls_end_with_two_slots(grid):
     assert grid.map(inner_graph, range(4)) == [(5, "LookupError", 1)] * 4
 
 
+def descends_with_a_limit(client, depth):
+    return 1 + client.submit(descends_with_a_limit, client, depth - 1).result(100) if depth else 0
+
+
+def descends_in_a_loop(client, depth):
+    async def below():
+        return await client.submit(descends_in_a_loop, client, depth - 1)
+
+    return 1 + asyncio.run(below()) if depth else 0
+
+
+@pytest.mark.parametrize("descends", [descends_with_a_limit, descends_in_a_loop])
+def test_calls_within_calls_end_in_whatever_way_they_wait(grid, descends):
+    assert grid.submit(descends, grid, 5).result(LIMIT_S) == 5
+
+
 def test_futures_can_be_awaited(grid, tmp_path):
     async def main():
         assert await grid.submit(inc, 1) == 2

@@ -131,9 +131,24 @@ def test_a_future_is_helped_only_while_the_standard_library_waits_for_it(engine)
 def test_the_calls_in_one_another_are_counted_on_in_the_thread(engine):
     set_call_depth(3)
     try:
-        help_ = BackgroundHelp(engine)
+        with BackgroundHelp(engine).waiting(left(Job(), [0], engine)):
+            engine.own_calls.wait_for(lambda: engine.own_calls.depths == [3])
     finally:
         set_call_depth(0)
+    wait_ended()
+
+
+def test_a_call_that_waits_by_the_same_client_has_help_too(engine):
+    calls, help_ = engine.own_calls, BackgroundHelp(engine)
+    run = calls.run
+
+    def run_and_wait(stream, task):
+        if task < 2:
+            with help_.waiting(left(stream, [task + 1], engine)):
+                calls.wait_for(lambda: task + 1 in calls.ran)
+        run(stream, task)
+
+    calls.run = run_and_wait
     with help_.waiting(left(Job(), [0], engine)):
-        engine.own_calls.wait_for(lambda: engine.own_calls.depths == [3])
+        calls.wait_for(lambda: calls.ran == [2, 1, 0])
     wait_ended()
