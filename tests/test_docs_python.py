@@ -27,6 +27,7 @@ OF_THE_ENGINE |= {
     "is_detached",
     "is_inner",
     "is_input",
+    "is_waited_for",
     "lost",
     "node",
     "packed",

@@ -111,7 +111,7 @@ class TaskFuture(concurrent.futures.Future[T]):
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether a function of the standard library waits for it."""
+        """Whether a function of the standard library waits for it. For the engine."""
         return bool(self._waiters)
 
     def finish(self, result: Any, error: BaseException | None) -> None:
