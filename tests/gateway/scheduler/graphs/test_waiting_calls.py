@@ -128,12 +128,13 @@ def test_a_retry_is_no_failure():
     assert begun.job == "b"
 
 
-def test_a_cancelled_input_ends_what_waits_for_it():
+@pytest.mark.parametrize("stop", [False, True])  # a client says so of calls that ended there
+def test_a_cancelled_input_ends_what_waits_for_it(stop):
     world, _ = a_graph()
     world.wait_for("b", 1, [("a", 1, 2)])  # of a call that was never sent
     world.do(events.TasksArrived(CLIENT, "a", 2, [b"x"]))
     world.wait_for("b", 2, [("a", 2, 3)])
-    effects = world.do(events.CancelAsked(CLIENT, 1, "a", ((1, 3),), False))
+    effects = world.do(events.CancelAsked(CLIENT, 1, "a", ((1, 3),), stop))
     dropped = [each for each in told(effects, Dropped) if each.job == "b"]
     assert sorted(pair for each in dropped for pair in each.ranges) == [[1, 2], [2, 3]]
     assert {each.failure for each in dropped} == {"dependency"}
