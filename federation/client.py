@@ -11,6 +11,7 @@ connects, `engine` sends and receives, `futures` resolves.
 import concurrent.futures
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Never, ParamSpec, TypeAlias, TypeVar, overload
 
@@ -41,8 +42,9 @@ from federation.loops.iterating import CompletedFutures
 from federation.messages.environments import Environment
 from federation.messages.messages import OpenJob
 from federation.messages.objects import NAMED_MAX_S
+from federation.objects.labels import UNLABELLED, DataLabel
 from federation.objects.left import REF
-from federation.objects.open_calls import OpenCall
+from federation.objects.open_calls import OpenCall, SealedCall
 from federation.package_conflicts import check_owners
 from federation.payload import SealedFunction, seal_call, seal_function
 from federation.ranges import RangeSet
@@ -338,21 +340,32 @@ class Client(concurrent.futures.Executor):
         function = seal_function(fn)
         waits = type(payload) is OpenCall
         recent = self._recent_open if waits else self._recent
-        if recent is not None and recent[0].digest == function.digest and recent[2] is engine:
+        label = UNLABELLED if payload[0] else self._label_of(engine, payload)
+        if label:
+            stream = self._stream(engine, function, waits, label)
+        elif recent is not None and recent[0].digest == function.digest and recent[2] is engine:
             stream = recent[1]
         else:
             stream = self._stream(engine, function, waits)
         future: TaskFuture[Any] = TaskFuture(engine, stream)
         try:
             while not engine.submit(stream, payload, future):
-                stream = self._stream(engine, function, waits)  # the job was closed meanwhile
+                # The job was closed meanwhile.
+                stream = self._stream(engine, function, waits, label)
         except KeyboardInterrupt as interrupt:
             future.let_go(interrupt)  # the caller will not get the future
             del future
             raise
         return future
 
-    def put(self, value: T, *, name: str | None = None, for_s: Length = NAMED_S) -> ObjectRef[T]:
+    def put(
+        self,
+        value: T,
+        *,
+        name: str | None = None,
+        for_s: Length = NAMED_S,
+        residency: Iterable[str] = (),
+    ) -> ObjectRef[T]:
         """Put a value at the gateway's site, and return a reference to it.
 
         Pass the reference anywhere among the arguments of calls of the same project: the bytes are
@@ -361,8 +374,13 @@ class Client(concurrent.futures.Executor):
         `name` also for `for_s` seconds, for other clients of the project (`object`). So far this
         works on the gateway's own host, with local pools.
 
+        `residency` is the label of the object: where it may lie, and tasks that read it may run,
+        with their results and output (docs/residency.md). Its words: "EU" for a jurisdiction,
+        "site:paris", "not-site:tokyo", or "home" for the gateway's own site.
+
         Raises:
-            ValueError: `for_s` is given without a name, or is out of its bounds.
+            ValueError: `for_s` is given without a name, or is out of its bounds; a word of
+                `residency` means nothing, or they leave no place.
             SerializationError: the value can't be pickled.
             ObjectRefused: the site has no room, keeps no objects, or is on another host.
         """
@@ -380,7 +398,9 @@ class Client(concurrent.futures.Executor):
                 "for_s to hold the object as long as its reference"
             )
         kept_s = None if name is None else seconds
-        return self._engines.nearest().objects.put(value, self._options.project, name or "", kept_s)
+        project = self._options.project
+        objects = self._engines.nearest().objects
+        return objects.put(value, project, name or "", kept_s, residency)
 
     def object(self, name: str, user: str | None = None) -> ObjectRef[Any]:
         """Return a reference to an object that was put with this name in the view's project.
@@ -394,14 +414,26 @@ class Client(concurrent.futures.Executor):
         """
         return self._engines.nearest().objects.find(name, self._options.project, user)
 
-    def _stream(self, engine: ClientEngine, function: SealedFunction, waits: bool) -> Stream:
+    def _label_of(self, engine: ClientEngine, payload: SealedCall) -> DataLabel:
+        return engine.objects.label_of(payload, self._options.project)
+
+    def _stream(
+        self,
+        engine: ClientEngine,
+        function: SealedFunction,
+        waits: bool,
+        label: DataLabel = UNLABELLED,
+    ) -> Stream:
         """Return the job for calls of this function under these options.
 
-        Those that wait for others have a job of their own: it stays at its site.
+        Those that wait for others have a job of their own: it stays at its site; and those with
+        data of one label, which may run at fewer places.
         """
         sealed = self._options.with_environment(function)
-        key = (sealed.digest, self._options.key(), waits)
-        stream = engine.filling(key, sealed, lambda: self._opening(sealed, engine))
+        key = (sealed.digest, self._options.key(), waits, label.words)
+        stream = engine.filling(key, sealed, lambda: self._opening(sealed, engine, label=label))
+        if label:
+            return stream
         if waits:
             self._recent_open = function, stream, engine
         else:
@@ -415,9 +447,13 @@ class Client(concurrent.futures.Executor):
         *,
         detached: bool = False,
         tasks: int | None = None,
+        label: DataLabel = UNLABELLED,
     ) -> OpenJob:
         near = engine.is_near
-        return self._options.opening(function, near=near, detached=detached, tasks=tasks)
+        opening = self._options.opening(function, near=near, detached=detached, tasks=tasks)
+        if not label:
+            return opening
+        return replace(opening, wishes={**opening.wishes, "label": list(label.words)})
 
     @overload  # type: ignore[override]  # narrower than Executor's: it checks the items' types
     def map(

@@ -30,6 +30,7 @@
     │   │                       `whole` job can't be done by then
     │   ├── DependencyFailed    a task whose result it needs failed, or was cancelled
     │   ├── QueueLimitReached   its user has as many unfinished tasks as the rules allow
+    │   ├── ResidencyRefused    the labels of the data that it would read leave no place for it
     │   └── TaskStopped         it was cancelled; a future raises CancelledError instead
     └── ProtocolError           the other side broke the protocol
         ├── UnknownMessage      a message of an unknown kind (federation.messages.wire)
@@ -182,6 +183,13 @@ class DependencyFailed(TaskError):
     """
 
 
+class ResidencyRefused(TaskError):
+    """The labels of the data that a task would read leave no place for it; it did not run.
+
+    The text names the data, and where it may lie.
+    """
+
+
 class QueueLimitReached(TaskError):
     """Its user had as many unfinished tasks at the gateway as allowed: the task was refused."""
 
@@ -218,6 +226,7 @@ FAILURES: Final[dict[str, type[TaskError]]] = {
     "budget": CostLimitReached,
     "deadline": DeadlinePassed,
     "queue": QueueLimitReached,
+    "residency": ResidencyRefused,
     "dependency": DependencyFailed,
     "cancelled": TaskStopped,
 }

@@ -22,6 +22,7 @@ class Reason(StrEnum):
     NO_SANDBOX = "no-sandbox"
     NO_INPUTS = "no-inputs"
     OBJECTS_STAY = "objects-stay"
+    OUTSIDE_LABEL = "outside-label"
     TAG_IN_USE = "tag-in-use"
     BUSY = "busy"
     HELD = "held"
@@ -69,6 +70,7 @@ NEVER = frozenset(
         Reason.NO_SANDBOX,
         Reason.NO_INPUTS,
         Reason.OBJECTS_STAY,
+        Reason.OUTSIDE_LABEL,
         Reason.SITE_NOT_TRUSTED,
         Reason.SITE_FORBIDDEN,
         Reason.OUTSIDE_JURISDICTION,
@@ -93,6 +95,7 @@ TEXTS: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.NO_SANDBOX: "there is no sandbox for such work",
         Reason.NO_INPUTS: "calls that wait for other tasks are not taken there",
         Reason.OBJECTS_STAY: "the objects that the calls refer to can't go there",
+        Reason.OUTSIDE_LABEL: "the label of the data that the calls read forbids it",
         Reason.TAG_IN_USE: "running tasks use what the job requires of a tag",
         Reason.BUSY: "all slots are busy",
         Reason.HELD: "the job is held",

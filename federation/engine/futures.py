@@ -28,6 +28,7 @@ from federation.engine.objects import LeftResult, ObjectRef
 from federation.errors import DependencyFailed, SerializationError
 from federation.loops.waits import until_done
 from federation.messages.printed import STDOUT
+from federation.objects.labels import DataLabel
 from federation.objects.left import REF
 from federation.objects.open_calls import InputFailure, InputValue
 from federation.objects.references import reduced_input
@@ -174,6 +175,11 @@ class TaskFuture(concurrent.futures.Future[T]):
     def stream(self) -> Stream:
         """Its job, in the client's books."""
         return self._stream
+
+    @property
+    def label(self) -> DataLabel:
+        """Where its result may lie, as far as this client knows."""
+        return self._stream.label
 
     @property
     def engine(self) -> FutureEngine:

@@ -23,6 +23,7 @@ from federation.errors import (
     ObjectLost,
     ObjectRefused,
     ProtocolError,
+    ResidencyRefused,
 )
 from federation.messages.messages import OpenJob
 from federation.messages.objects import (
@@ -34,10 +35,11 @@ from federation.messages.objects import (
     PutObject,
 )
 from federation.objects.bodies import load, make_body
+from federation.objects.labels import UNLABELLED, DataLabel, conflict, meet, read_label
 from federation.objects.left import WHOLE, left_value, read_left
 from federation.objects.manifests import digest_text, read_digest
 from federation.objects.mappings import has_room
-from federation.objects.open_calls import InputValue, SealedCall
+from federation.objects.open_calls import InputValue, OpenCall, SealedCall
 from federation.objects.references import reduced, references_of
 from federation.objects.room import no_room
 from federation.objects.segments import Segment, create
@@ -75,10 +77,10 @@ class NotThere(ObjectLost):
 class ObjectLease:
     """One hold of a session on an object; let go of when nothing refers to it.
 
-    `view` has its bytes, if they are mapped here, and may be None.
+    `view` has its bytes, if they are mapped here, and may be None. `label` says where they may lie.
     """
 
-    __slots__ = ("__weakref__", "digest", "project", "session", "size", "view")
+    __slots__ = ("__weakref__", "digest", "label", "project", "session", "size", "view")
 
     def __init__(
         self, digest: bytes, size: int, project: str, session: int, view: memoryview | None = None
@@ -88,6 +90,7 @@ class ObjectLease:
         self.project = project
         self.session = session
         self.view = view
+        self.label = UNLABELLED  # as far as this client knows; the gateway knows more
 
 
 class ObjectRef(Generic[ValueT]):
@@ -132,6 +135,11 @@ class ObjectRef(Generic[ValueT]):
         """The project whose calls may refer to it."""
         return self.lease.project
 
+    @property
+    def residency(self) -> list[str]:
+        """Where it may lie, in the words of `put`; empty: anywhere."""
+        return list(self.lease.label.words)
+
     def result(self) -> ValueT:
         """Return the value; its buffers are read-only views of the object.
 
@@ -141,9 +149,13 @@ class ObjectRef(Generic[ValueT]):
         return found
 
     def where(self) -> list[dict[str, Any]]:
-        """Return where it is held: `site`, `host` and `bytes` of each copy. Moves no bytes."""
+        """Return where it is held: `site`, `host`, `bytes` and `residency` of each copy.
+
+        `residency` says where it may lie, as `put` takes it. Moves no bytes.
+        """
         found = self._objects.describe(self.lease)
-        return [{"site": found["site"], "host": found["host"], "bytes": found["bytes"]}]
+        named = {key: found[key] for key in ("site", "host", "bytes")}
+        return [{**named, "residency": found.get("residency", [])}]
 
     def release(self) -> None:
         """Let go of the object, once the calls that refer to it have ended. Idempotent.
@@ -246,6 +258,7 @@ class HostLine:
         self._sockets: dict[tuple[int, str], BlockingObjectSocket] = {}  # by session and project
         self._bytes_max = 0  # the room of the host that was opened last
         self.spills = False  # whether that one writes objects to disk
+        self.keeps_labels = False  # whether that one keeps labels of objects
 
     def room(self, project: str) -> int:
         """Return the room for all objects. Raises ObjectRefused, OSError."""
@@ -304,6 +317,7 @@ class HostLine:
             if not isinstance(answer, HostOpen):
                 raise ObjectRefused("the object host refuses this client")
             self._bytes_max, self.spills = answer.bytes_max, answer.spills
+            self.keeps_labels = answer.labels
         except BaseException:
             connection.close()
             raise
@@ -350,10 +364,18 @@ class ClientObjects:
         """Whether nothing is held at this gateway."""
         return not self._leases
 
-    def put(self, value: Any, project: str, name: str, for_s: float | None) -> ObjectRef[Any]:
+    def put(
+        self, value: Any, project: str, name: str, for_s: float | None, residency: Any = ()
+    ) -> ObjectRef[Any]:
         """Put a value; see federation.client.Client.put."""
+        label = read_label(residency, self._engine.site)
         body = make_body(value)
         why = no_room(self._line.room(project), 0, body.size)
+        if label and not self._line.keeps_labels:
+            why = (
+                f"site {self._engine.site} is of an older version, which keeps no labels of "
+                "objects (residency): its operator must update it first"
+            )
         if why:  # before it takes as much memory again
             raise ObjectRefused(why)
         try:
@@ -365,7 +387,7 @@ class ClientObjects:
                 f"{body.size:,} bytes: {error}"
             ) from None
         segment.seal()
-        return ObjectRef(self, self._send(segment, project, name, for_s), name)
+        return ObjectRef(self, self._send(segment, project, name, for_s, label), name)
 
     def arrived(self, outcomes: list[Any], project: str) -> None:
         """Put a LeftResult in the place of each outcome that stands for an object."""
@@ -389,20 +411,43 @@ class ClientObjects:
         except GridError as error:
             raise ObjectLost(str(error)) from None
         digest = read_digest(found["digest"])
-        return ObjectRef(self, self._lease(digest, found["bytes"], project, session), name)
+        lease = self._lease(digest, found["bytes"], project, session)
+        lease.label = read_label(found.get("residency", ())).named(f"object {name}")
+        return ObjectRef(self, lease, name)
+
+    def label_of(self, call: SealedCall, project: str) -> DataLabel:
+        """Return where the data that a call reads may lie, by its references and futures.
+
+        Raises ResidencyRefused, which names the inputs, where no place is left.
+        """
+        leases = (self._leases.get((project, digest)) for digest in references_of(call))
+        labels = [lease.label for lease in leases if lease is not None]
+        if isinstance(call, OpenCall):
+            labels += [each.label for each in call.inputs]
+        why = conflict(labels)
+        if why:
+            raise ResidencyRefused(why)
+        return meet(labels)
 
     def _send(
-        self, segment: Segment, project: str, name: str = "", for_s: float | None = None
+        self,
+        segment: Segment,
+        project: str,
+        name: str = "",
+        for_s: float | None = None,
+        label: DataLabel = UNLABELLED,
     ) -> ObjectLease:
         """Have the object host keep a file, which is mapped and closed then."""
         session = self._engine.session_number
-        message = PutObject(1, segment.size, name, for_s)
+        message = PutObject(1, segment.size, name, for_s, label=list(label.words))
         try:
             answer, _ = self._line.ask(session, project, message, segment.descriptor)
             if not isinstance(answer, ObjectKept):
                 raise ObjectRefused(getattr(answer, "reason", "the object host does not answer"))
             known = self._leases.get((project, answer.digest))
             lease = self._lease(answer.digest, segment.size, project, session)
+            title = f"object {name or digest_text(answer.digest)[:15] + '…'}"
+            lease.label = read_label(answer.label).named(title)
             if known is not None and known.view is not None:
                 lease.view = known.view  # equal bytes: one copy is enough
                 return lease
@@ -493,7 +538,7 @@ class ClientObjects:
         segment = create(lease.size)
         segment.write([(0, lease.view)], WRITERS)
         segment.seal()
-        again = self._send(segment, lease.project)
+        again = self._send(segment, lease.project, label=lease.label)
         lease.view = again.view
         # The new hold belongs to this lease: it lives as long as the user's reference.
         lease.session = again.session

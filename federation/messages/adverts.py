@@ -138,6 +138,7 @@ class PoolAdvert:
     slot_work_s: float = 0.0
     draining: bool = False  # it takes nothing new until its owner ends the drain
     inputs: bool = False  # its workers open calls with results of others among their arguments
+    labels: bool = False  # its site knows the labels of data, and keeps to them
 
     @property
     def terms(self) -> tuple[Any, ...]:
@@ -146,7 +147,7 @@ class PoolAdvert:
             *(self.pool, self.price_nanos, self.currency, self.next_price, self.tags),
             *(self.pythons, self.jurisdiction, self.windows, self.projects, self.sites),
             *(self.tag_prices, self.preemptible, self.minimum_nanos, self.step_ns),
-            *(self.draining, self.inputs),
+            *(self.draining, self.inputs, self.labels),
         )
 
     @property
@@ -394,6 +395,7 @@ _POOL: Final[dict[str, Callable[[object], Any]]] = {
     "slot_work_s": _number,
     "draining": _flag,
     "inputs": _flag,
+    "labels": _flag,
 }
 
 

@@ -7,11 +7,11 @@ with `with_file` come with one descriptor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from federation.messages.carrying import CARRIER_MESSAGES
-from federation.messages.wire import Catalogue, Count, Number, Text
+from federation.messages.wire import Catalogue, Count, Names, Number, Text
 
 NAMED_MAX_S: Final = 366 * 86_400.0  # how long a name may last
 
@@ -31,6 +31,7 @@ class HostOpen:
     kind: ClassVar[str] = "host-open"
     bytes_max: Count
     spills: bool = False  # whether it writes objects to disk: then a client keeps no copy
+    labels: bool = False  # whether it keeps labels: an older one would lose them
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class PutObject:
     job: Text = ""
     scope: Text = ""
     is_input: bool = False
+    label: Names = field(default_factory=list)  # the words of its label; empty: it has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,9 @@ class ObjectKept:
     kind: ClassVar[str] = "object-kept"
     request: Count
     digest: bytes
+    label: Names = field(
+        default_factory=list
+    )  # its label here, which equal bytes may have narrowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +190,7 @@ class HeldBefore:
     size: Count
     user: Text
     put_at_s: Number
+    label: Names = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +220,16 @@ class NoteHolder:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteLabel:
+    """Gateway → host: the label of an object is narrower from now on. For the next gateway."""
+
+    kind: ClassVar[str] = "note-label"
+    scope: Text
+    digest: bytes
+    label: Names
+
+
+@dataclass(frozen=True, slots=True)
 class HolderBefore:
     """Host → gateway that has adopted it: since when a user holds an object that was told of."""
 
@@ -240,6 +256,7 @@ class HostReady:
     pid: Count
     ends_sessions: bool = False  # whether it knows HolderGone, and tickets that are for a time
     notes_holders: bool = False  # whether it knows NoteHolder
+    keeps_labels: bool = False  # whether it knows NoteLabel
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +274,7 @@ class SealedObject:
     for_s: Number | None
     job: Text = ""  # whose result it is; empty: a client has put it
     is_input: bool = False  # calls of the job refer to it, and it is no result
+    label: Names = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +286,7 @@ class SettleObject:
     reason: Text
     at_s: Number = 0.0
     user: Text = ""  # empty: the one of its ticket
+    label: Names = field(default_factory=list)  # from now on
 
 
 OBJECT_MESSAGES = Catalogue(
@@ -276,6 +295,6 @@ OBJECT_MESSAGES = Catalogue(
         *(OpenHost, HostOpen, PutObject, ObjectKept, GetObject, ObjectHere, ObjectMissing),
         *(DropObject, SetUpHost, AdoptHost, HeldBefore, NamedBefore, HostReady, StopHost),
         *(SealedObject, SettleObject, HolderGone, GetManifest, ManifestPart),
-        *(NoteHolder, HolderBefore, ObjectMoved),
+        *(NoteHolder, HolderBefore, NoteLabel, ObjectMoved),
     ]
 )

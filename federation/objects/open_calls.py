@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from federation.objects.inputs import merged, with_inputs
+from federation.objects.labels import DataLabel
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,10 @@ class InputFuture(Protocol):
     @property
     def is_detached(self) -> bool:
         """Whether its task stays without its client."""
+
+    @property
+    def label(self) -> DataLabel:
+        """Where its value may lie, as far as this client knows."""
 
     def as_input(self) -> InputValue | InputFailure | None:
         """Return what it gives to a call; None: it has not ended."""

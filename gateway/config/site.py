@@ -224,6 +224,16 @@ class SiteConfig:
     given: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def host_jurisdiction(self) -> str:
+        """The jurisdiction of the gateway's host, where objects and messages are.
+
+        It is that of its local pools, or else of all; empty where they differ or name none.
+        """
+        local = [pool for pool in self.pools if pool.kind == "local"] or self.pools
+        named = {pool.jurisdiction for pool in local}
+        return named.pop() if len(named) == 1 else ""
+
+    @property
     def addresses(self) -> tuple[str, ...]:
         """The addresses to listen on."""
         return tuple(map(expand, self.listen)) or (default_address(),)

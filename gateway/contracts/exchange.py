@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 from federation.clocks import MonoS, UtcS
 from federation.messages.adverts import SiteAdvert
 from federation.messages.registry import Receiver
+from federation.objects.labels import UNLABELLED, DataLabel
 from federation.reasons import Reason
 from gateway.base.handlers import MessageHandler
 from gateway.config.contracts import DealRules
@@ -77,6 +78,7 @@ class Planned(NamedTuple):
 
     again_at_s: MonoS = MonoS(-inf)
     is_known: bool = False  # whether its tasks' duration was known then
+    label: DataLabel = UNLABELLED  # of the data that its calls read
 
 
 NEVER_YET: Final = Planned()
@@ -384,7 +386,9 @@ class Exchange:
                 self._turns.planned(job)
                 deferral = self._plan(job, stock, mono_s, utc_s)
                 again_s = look_in_s(deferral, utc_s, len(ready), self.rules.plan_s)
-                self._planned[job.id] = Planned(mono_s + again_s, self._is_known(job))
+                self._planned[job.id] = Planned(
+                    mono_s + again_s, self._is_known(job), job.spec.wishes.label
+                )
             elif job.places is None and self._has_choice(job):
                 self._outcome.happened(events.PlacesChosen(job.id, {}))  # until its turn comes
 
@@ -410,6 +414,7 @@ class Exchange:
             planned is None
             or mono_s >= planned.again_at_s
             or (self._is_known(job) and not planned.is_known)
+            or planned.label != job.spec.wishes.label
         )
 
     def _is_known(self, job: Job) -> bool:

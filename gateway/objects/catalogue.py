@@ -18,6 +18,7 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from federation.clocks import UtcS
+from federation.objects.labels import UNLABELLED, DataLabel, conflict
 from federation.objects.manifests import digest_text
 from federation.objects.room import no_room
 from federation.ranges import Range, RangeSet
@@ -78,6 +79,13 @@ class HeldObject:
     waits_until_s: UtcS | None = None
     waits_for: set[str] = field(default_factory=set)
     holders: Counter[str] = field(default_factory=Counter)  # by user, the holders that are theirs
+    label: DataLabel = UNLABELLED  # where it may lie
+
+    @property
+    def title(self) -> str:
+        """Its name, or else the beginning of its digest, for people."""
+        name = next((name for _, name in self.names), "")
+        return f"object {name}" if name else f"object {digest_text(self.key.digest)[:15]}…"
 
     @property
     def is_held(self) -> bool:
@@ -92,6 +100,7 @@ class HeldObject:
             "user": self.user,
             "bytes": self.size,
             "put_at_s": float(self.put_at_s),
+            "residency": list(self.label.words),
             "sessions": len(self.sessions),
             "jobs": sorted(self.jobs | set(self.results)),
             "names": [
@@ -140,6 +149,7 @@ class ObjectCatalogue:
     Attributes:
         lost: the latest LOST_MAX objects that were lost, the last one last.
         changes: of holdings, in order, since they were taken.
+        labelled: objects whose label has become narrower, since they were taken.
 
     Args:
         room: for all objects together, those of one user and those of one project.
@@ -159,6 +169,7 @@ class ObjectCatalogue:
         self.bytes = 0
         self.lost: deque[LostObject] = deque(maxlen=LOST_MAX)
         self.changes: list[HoldingChange] = []
+        self.labelled: list[HeldObject] = []
 
     def __len__(self) -> int:
         return len(self._held)
@@ -177,18 +188,47 @@ class ObjectCatalogue:
 
     # --- holders ---------------------------------------------------------------------------------
 
-    def put(self, key: ObjectKey, size: int, user: str, session: int, utc_s: UtcS) -> str:
+    def put(
+        self,
+        key: ObjectKey,
+        size: int,
+        user: str,
+        session: int,
+        utc_s: UtcS,
+        label: DataLabel = UNLABELLED,
+    ) -> str:
         """Let a session hold an object that has been sealed; return why not, or an empty text."""
-        reason = self._enter(key, size, user, utc_s)
+        reason = self._enter(key, size, user, utc_s, label)
         if not reason:
             self.take(key, session, user)
         return reason
 
-    def _enter(self, key: ObjectKey, size: int, user: str, utc_s: UtcS) -> str:
-        reason = self.refuses(key, size, user)
-        if not reason and key not in self._held:
+    def _enter(self, key: ObjectKey, size: int, user: str, utc_s: UtcS, label: DataLabel) -> str:
+        reason = self.refuses(key, size, user) or self._clash(key, label)
+        if reason:
+            return reason
+        if key not in self._held:
             self._add(HeldObject(key, size, user, utc_s))
-        return reason
+        self._narrow(self._held[key], label)
+        return ""
+
+    def _clash(self, key: ObjectKey, label: DataLabel) -> str:
+        """Return why equal bytes can't have one more label, or an empty text."""
+        known = self._held.get(key)
+        if known is None or not label:
+            return ""
+        return conflict([known.label.named(f"{known.title}, which is here,"), label])
+
+    def _narrow(self, held: HeldObject, label: DataLabel) -> None:
+        """Let a label hold for an object, beside that which it has."""
+        if not held.label.is_within(label):
+            held.label = held.label.within(label).named()
+            self.labelled.append(held)
+
+    def labels_of(self, scope: str, digests: Iterable[bytes]) -> list[DataLabel]:
+        """Return the labels of objects of a project that have any, with their names."""
+        found = (self.find(scope, digest) for digest in digests)
+        return [each.label.named(each.title) for each in found if each is not None and each.label]
 
     def refuses(self, key: ObjectKey, size: int, user: str, coming: int = 0) -> str:
         """Return why a user may not hold an object of this size, or an empty text.
@@ -246,9 +286,17 @@ class ObjectCatalogue:
             if not self._objects_of[user]:
                 del self._objects_of[user]
 
-    def put_result(self, key: ObjectKey, size: int, user: str, job: str, utc_s: UtcS) -> str:
+    def put_result(
+        self,
+        key: ObjectKey,
+        size: int,
+        user: str,
+        job: str,
+        utc_s: UtcS,
+        label: DataLabel = UNLABELLED,
+    ) -> str:
         """Let a job hold a result of it until that is sent; return why not, or an empty text."""
-        reason = self._enter(key, size, user, utc_s)
+        reason = self._enter(key, size, user, utc_s, label)
         if not reason:
             held = self._held[key]
             self._user_of[job] = user
@@ -258,9 +306,17 @@ class ObjectCatalogue:
             self._by_job.setdefault(job, set()).add(key)
         return reason
 
-    def put_input(self, key: ObjectKey, size: int, user: str, job: str, utc_s: UtcS) -> str:
+    def put_input(
+        self,
+        key: ObjectKey,
+        size: int,
+        user: str,
+        job: str,
+        utc_s: UtcS,
+        label: DataLabel = UNLABELLED,
+    ) -> str:
         """Let a job hold an object that was fetched for its calls; return why not, or empty."""
-        reason = self._enter(key, size, user, utc_s)
+        reason = self._enter(key, size, user, utc_s, label)
         if not reason:
             self.hold(job, user, key.scope, [key.digest])
         return reason
@@ -280,10 +336,18 @@ class ObjectCatalogue:
                 self._by_job[job].discard(key)
         return self._gone([key])
 
-    def adopt(self, key: ObjectKey, size: int, user: str, put_at_s: UtcS, until_s: UtcS) -> None:
+    def adopt(
+        self,
+        key: ObjectKey,
+        size: int,
+        user: str,
+        put_at_s: UtcS,
+        until_s: UtcS,
+        label: DataLabel = UNLABELLED,
+    ) -> None:
         """Enter an object of a gateway that was lost; it waits for its holders until then."""
         if key not in self._held:
-            held = HeldObject(key, size, user, put_at_s, waits_until_s=until_s)
+            held = HeldObject(key, size, user, put_at_s, waits_until_s=until_s, label=label)
             self._add(held)
             self._waiting.add(key)
             self.expect(key, user)

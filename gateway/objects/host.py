@@ -44,6 +44,7 @@ from federation.messages.objects import (
     ManifestPart,
     NamedBefore,
     NoteHolder,
+    NoteLabel,
     ObjectHere,
     ObjectKept,
     ObjectMissing,
@@ -167,7 +168,7 @@ class ObjectHost:
 
     @staticmethod
     def _ready() -> HostReady:
-        return HostReady(os.getpid(), ends_sessions=True, notes_holders=True)
+        return HostReady(os.getpid(), ends_sessions=True, notes_holders=True, keeps_labels=True)
 
     async def _serve_gateway(self, messages: list[tuple[Any, int]]) -> bool:
         """Obey the gateway until it is gone (True) or says stop (False)."""
@@ -203,13 +204,15 @@ class ObjectHost:
 
     def _obey(self, message: Any) -> None:
         match message:
-            case SettleObject(request, reason, at_s, user):
-                offered = self._shelf.settle(request, reason, UtcS(at_s), user)
+            case SettleObject(request, reason, at_s, user, label):
+                offered = self._shelf.settle(request, reason, UtcS(at_s), user, label)
                 if offered is not None:
-                    answer: Any = ObjectKept(offered.request, offered.key.digest)
+                    answer: Any = ObjectKept(offered.request, offered.key.digest, label)
                     if reason:
                         answer = ObjectMissing(offered.request, reason)
                     self._nursery.start_soon(_tell, offered.by, answer)
+            case NoteLabel(scope, digest, label):
+                self._shelf.note_label(ObjectKey(scope, digest), label)
             case DropObject(scope, digest):
                 for pipe in self._shelf.drop(ObjectKey(scope, digest)):
                     self._nursery.start_soon(_tell, pipe, message)
@@ -292,7 +295,9 @@ class ObjectHost:
                     raise ProtocolError(why)
                 self._tickets[pipe] = self._let_in(shown)
                 pipe.takes_files = True
-                await pipe.send(HostOpen(self._shelf.bytes_max, spills=self._folder is not None))
+                await pipe.send(
+                    HostOpen(self._shelf.bytes_max, spills=self._folder is not None, labels=True)
+                )
             case AdoptHost() if known is None:
                 await self._adopt(pipe, message)
             case PutObject() if known is not None and (known.role == CLIENT or message.job):
@@ -341,7 +346,9 @@ class ObjectHost:
         self._control = pipe
         for key, size, record in list(self._shelf.records()):
             named = (key.scope, key.digest)
-            await pipe.send(HeldBefore(*named, size, record.user, float(record.put_at_s)))
+            await pipe.send(
+                HeldBefore(*named, size, record.user, float(record.put_at_s), list(record.label))
+            )
             for (user, name), ends_at_s in record.names.items():
                 await pipe.send(NamedBefore(*named, user, name, float(ends_at_s)))
             for user, since_s in record.holders.items() if message.wants_holders else ():
@@ -473,7 +480,10 @@ class ObjectHost:
         )
         who = (ticket.holder, ticket.user, key.scope)
         await self._control.send(
-            SealedObject(number, *who, digest, hosted.size, *named, job, is_input)
+            SealedObject(
+                *(number, *who, digest, hosted.size, *named, job, is_input),
+                label=[] if job else message.label,
+            )
         )
 
 

@@ -28,9 +28,11 @@ from federation.messages.objects import (
     HolderGone,
     HostReady,
     NamedBefore,
+    NoteLabel,
     SealedObject,
     SettleObject,
 )
+from federation.objects.labels import UNLABELLED, DataLabel, read_label
 from federation.objects.manifests import is_digest
 from federation.ranges import Range
 from federation.wishes import NAME_CHARS_MAX
@@ -115,6 +117,8 @@ class ObjectKeeper:
         self._books = books
         self.holdings = Holdings(self.catalogue, books, utc_s, say, self._order)
         self.pid = 0  # of the object host
+        self.label_of: Callable[[str], DataLabel] = lambda _job: UNLABELLED  # of a job's data
+        self.why_not_here: Callable[[DataLabel], str] = lambda _label: ""  # why data can't lie here
         self.on_lost: Callable[[], None] = lambda: None  # is called when all objects are lost
         self._ends_sessions = False  # whether the object host does: one of before does not
         self._ticketed: set[int] = set()  # sessions that have a ticket, of this host or the last
@@ -348,12 +352,15 @@ class ObjectKeeper:
             case SealedObject():
                 utc_s = self._utc_s()
                 reason, user = self._put(message, utc_s), self._user_of(message)
-                self._order(SettleObject(message.request, reason, float(utc_s), user))
+                held = self.catalogue.find(message.scope, message.digest)
+                label = [] if held is None else list(held.label.words)
+                self._order(SettleObject(message.request, reason, float(utc_s), user, label))
+                self.catalogue.labelled.clear()
                 self.holdings.account(utc_s)
-            case HeldBefore(scope, digest, size, user, put_at_s):
+            case HeldBefore(scope, digest, size, user, put_at_s, words):
                 until_s = self._utc_s() + self._return_s
-                key = ObjectKey(scope, digest)
-                self.catalogue.adopt(key, size, user, UtcS(put_at_s), until_s)
+                key, kept = ObjectKey(scope, digest), read_label(words)
+                self.catalogue.adopt(key, size, user, UtcS(put_at_s), until_s, kept)
             case NamedBefore(scope, digest, user, name, ends_at_s):
                 self.catalogue.name(ObjectKey(scope, digest), user, name, UtcS(ends_at_s))
             case HolderBefore(scope, digest, user, since_s):
@@ -388,8 +395,14 @@ class ObjectKeeper:
         if name and not 0 < (message.for_s or 0) <= NAMED_MAX_S:
             return f"a name is for at most {NAMED_MAX_S:,.0f} seconds (for_s)"
         key = ObjectKey(message.scope, message.digest)
-        reason = self._books.objection(message.user, message.scope) or self.catalogue.put(
-            key, message.size, message.user, message.holder, utc_s
+        try:
+            label = read_label(message.label).named("the value")
+        except (TypeError, ValueError) as error:
+            return str(error)
+        reason = (
+            self.why_not_here(label)
+            or self._books.objection(message.user, message.scope)
+            or self.catalogue.put(key, message.size, message.user, message.holder, utc_s, label)
         )
         if not reason and name:
             until_s = utc_s + (message.for_s or 0)
@@ -405,8 +418,11 @@ class ObjectKeeper:
             return "the digest is not valid"
         key = ObjectKey(message.scope, message.digest)
         take = self.catalogue.put_input if message.is_input else self.catalogue.put_result
-        return self._books.objection(owner[0], message.scope) or take(
-            key, message.size, owner[0], message.job, utc_s
+        label = self.label_of(message.job)
+        return (
+            self.why_not_here(label)
+            or self._books.objection(owner[0], message.scope)
+            or take(key, message.size, owner[0], message.job, utc_s, label)
         )
 
     # --- for the gateway
@@ -466,7 +482,11 @@ class ObjectKeeper:
         """Let a job hold an object that is here as one more result of it."""
         owner, held = self._owner_of(job), self.catalogue.find(scope, digest)
         if owner is not None and held is not None:
-            self.catalogue.put_result(held.key, held.size, owner[0], job, self._utc_s())
+            label = self.label_of(job)
+            self.catalogue.put_result(held.key, held.size, owner[0], job, self._utc_s(), label)
+            for each in self.catalogue.labelled:
+                self._order(NoteLabel(scope, each.key.digest, list(each.label.words)))
+            self.catalogue.labelled.clear()
 
     def take(self, session: int, user: str, held: HeldObject) -> str:
         """Let the session of a user hold an object that it has found by its name.

@@ -3,12 +3,12 @@
 A file that was put is *offered* until the gateway has settled whether it is kept; then it is
 *held*. The shelf counts the bytes of all, remembers the readers of each object, and notes
 with each object the facts for a gateway that is started again (`HeldRecord`): the names and their
-ends, the user that put it, and since when each user holds it. Sessions and jobs are not noted:
-their clients and the books know them.
+ends, the user that put it, its label, and since when each user holds it. Sessions and jobs are not
+noted: their clients and the books know them.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -46,6 +46,7 @@ class HeldRecord:
     names: dict[tuple[str, str], UtcS] = field(default_factory=dict)
     holders: dict[str, UtcS] = field(default_factory=dict)
     is_spilled: bool = False  # its file is on disk
+    label: tuple[str, ...] = ()  # its words
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +166,13 @@ class ObjectShelf(Generic[FileT, ReaderT]):
         return self._offers
 
     def settle(
-        self, number: int, reason: str, at_s: UtcS, user: str = ""
+        self, number: int, reason: str, at_s: UtcS, user: str = "", label: Iterable[str] = ()
     ) -> OfferedObject[FileT, ReaderT] | None:
         """Keep an offered object, or close its file for a reason.
 
         None: it is not offered any more. A second file of equal bytes is closed. `user` is the user
-        that it is kept for, if that is not the one that put it.
+        that it is kept for, if that is not the one that put it; `label` has the words of its
+        label from now on.
         """
         offered = self._offered.pop(number, None)
         if offered is None:
@@ -185,6 +187,8 @@ class ObjectShelf(Generic[FileT, ReaderT]):
             self._count_file(offered.user, -1)
             self._count_file(owner, 1)
             self._held[key] = file, HeldRecord(owner, at_s, holders={owner: at_s})
+        if not reason:
+            self.note_label(key, label)
         if not reason and offered.name:
             self._name(key, offered.user, offered.name, at_s + (offered.for_s or 0))
         return offered
@@ -195,6 +199,11 @@ class ObjectShelf(Generic[FileT, ReaderT]):
             self._held[before][1].names.pop((user, name), None)
         self._names[key.scope, user, name] = key
         self._held[key][1].names[user, name] = until_s
+
+    def note_label(self, key: ObjectKey, label: Iterable[str]) -> None:
+        """Note the words of the label that an object has from now on."""
+        if key in self._held:
+            self._held[key][1].label = tuple(label)
 
     def note_holder(self, key: ObjectKey, user: str, since_s: UtcS | None) -> None:
         """Note that a user holds an object since then, or (None) holds it no more."""

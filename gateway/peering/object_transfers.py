@@ -27,6 +27,7 @@ from federation.errors import ProtocolError
 from federation.messages.deals import Deliver
 from federation.messages.registry import GatewayMessage, Receiver
 from federation.messages.transferring import DIGESTS_MAX, AskTickets, Receipts, Tickets
+from federation.objects.labels import UNLABELLED, DataLabel
 from federation.objects.left import left_in
 from federation.objects.manifests import digest_text
 from federation.signed.declarations import ADDRESS
@@ -45,6 +46,7 @@ from gateway.runtime.server import GatewayServer
 from gateway.scheduler.model.effects import PeerSide, PullObjects
 from gateway.scheduler.model.jobs import Job
 from gateway.trust.ticket_signer import TicketSigner
+from policies.access.residency import both
 
 ANSWER_S: Final = 10.0  # for an answer; then it is asked again: messages may be lost with a session
 ASKS_MAX: Final = 3
@@ -130,6 +132,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         self._router = router
         self._server = server
         self._site = server.config.name
+        self._jurisdiction = server.config.host_jurisdiction
         self._keeper = keeper
         self._carrier = carrier
         self._signer = signer
@@ -411,12 +414,23 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         """Check that this site wants an object, and has room for it. Raises _NotBrought."""
         sale = self._server.exchange.sales.sales.get((order.buyer, order.contract))
         facts = self._pools.get(sale.pool) if sale is not None else None
-        where = facts.jurisdiction if facts is not None else ""
+        where = self._jurisdiction if facts is None else facts.jurisdiction
         why = why_not_fetch(ticket, self._site, key.digest, order.contract, where)
+        why = why or self._why_not_here(order, where)
         catalogue = self._keeper.catalogue
         why = why or catalogue.refuses(key, ticket.size, order.user, self._coming_bytes)
         if why:
             raise _NotBrought(why)
+
+    def _why_not_here(self, order: PullObjects, where: str) -> str:
+        """Return why the label of a job forbids that its objects come here, or an empty text.
+
+        The object host is on the gateway's host; the tasks are in the pool, which may be elsewhere.
+        """
+        job = self._server.broker.jobs.get(order.job)
+        label = UNLABELLED if job is None else job.spec.wishes.label
+        whys = (label.why_not(self._site, each) for each in (self._jurisdiction, where))
+        return next(filter(None, whys), "")
 
     def _send_receipt(self, order: PullObjects, ticket: TransferTicket, found: PullOutcome) -> None:
         moved_bytes = min(ticket.size, sum(number for _, number in found.moved))
@@ -480,9 +494,14 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
             return f"site {self._site} does not hold the object for this contract any more"
         if not self._carrier.address:
             return f"site {self._site} has no bulk port now"
-        regions = None  # results go back to their own site
+        label = held.label.named(held.title).within(job.spec.wishes.label)
+        why = self._why_not_there(site, contract, label)
+        if why:
+            return why
+        regions = label.jurisdictions  # results go back to their own site
         if not job.spec.path or job.id != f"{site}:{contract}":
-            regions = self._server.broker.entitling.wishes_of(job.spec).jurisdictions
+            wishes = self._server.broker.entitling.wishes_of(job.spec)
+            regions = both(wishes.jurisdictions, regions)
         ticket = self._office.give(
             *(secrets.token_hex(16), site, held, job.spec.user, contract, regions),
             self._utc_s(),
@@ -491,6 +510,25 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
             return self._signer.ticket(ticket)
         except ValueError as error:
             return f"site {self._site} can't make a ticket: {error}"[:300]
+
+    def _why_not_there(self, site: str, contract: str, label: DataLabel) -> str:
+        """Return why an object with a label may not go to a site, or an empty text."""
+        if not label:
+            return ""
+        advert = self._server.exchange.market.advert(site)
+        purchase = self._server.exchange.purchases.purchases.get(contract)
+        pool = purchase.pool if purchase is not None and purchase.site == site else None
+        pools = [each for each in advert.pools if pool in (None, each.pool)] if advert else []
+        if not pools and pool is None:
+            return label.why_not(site, "")  # its results go back to a site without pools
+        whys = [
+            label.why_not(site, each.jurisdiction)
+            or ("" if each.labels else f"{label.title}, and site {site} knows no labels of data")
+            for each in pools
+        ]
+        if pool is None and not all(whys):
+            return ""  # a result goes back to a site of which a part may have it: that one checks
+        return next(filter(None, whys), "" if whys else f"site {site} has no such pool")
 
     def _job_under(self, site: str, contract: str) -> Job | None:
         """Return the job here of a contract with a site: one that it sells to us, or buys."""

@@ -32,6 +32,7 @@ from federation.messages.messages import (
 )
 from federation.messages.registry import GatewayMessage
 from federation.messages.wire import Maps
+from federation.objects.labels import UNLABELLED, DataLabel
 from federation.reasons import Reason
 from federation.sessions.task_passes import ABOUT, WORKER
 from federation.transport import Port
@@ -171,6 +172,10 @@ class GatewayServer:
             lambda broker: make_exchange(config, seat, broker, self._has_function),
         )
         self.broker, self.exchange = self.kernel.broker, self.kernel.exchange
+        if objects is not None:
+            self.broker.labels_of = objects.catalogue.labels_of
+            objects.label_of = self._label_of
+            objects.why_not_here = self._why_not_here
         self._token_checker = seat.token_checker
         self._tokens: dict[int, ShownToken] = {}  # by peer, of those that came with a token
         self.task_passes = TaskPasses(
@@ -701,6 +706,16 @@ class GatewayServer:
         waiting = self.functions.put(message.digest, message.body, sender)
         self.outbox.hand_function(message.digest, waiting)
         return events.FunctionArrived(message.digest)
+
+    def _label_of(self, job: str) -> DataLabel:
+        """Return where the data of a job may lie."""
+        found = self.broker.jobs.get(job)
+        return UNLABELLED if found is None else found.spec.wishes.label
+
+    def _why_not_here(self, label: DataLabel) -> str:
+        """Return why data with a label may not lie at this site; empty if it may."""
+        why = label.why_not(self._site, self.config.host_jurisdiction)
+        return f"{why} (residency)" if why else ""
 
     def _hold_objects(self, effect: HoldObjects) -> None:
         if self.objects is not None:

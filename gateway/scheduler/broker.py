@@ -17,7 +17,7 @@ JobRegistry (begun and ended), Submissions (opened and closed), AwaitedFunctions
 They know nothing of the broker; their effects join the broker's in order.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, assert_never
@@ -25,6 +25,7 @@ from typing import Any, Final, assert_never
 from federation.clocks import MonoS, UtcS
 from federation.messages.messages import Kept, RejectJob
 from federation.messages.wire import pack
+from federation.objects.labels import DataLabel, conflict, meet
 from federation.ranges import Range
 from federation.reasons import Reason
 from federation.words import duration_text
@@ -122,6 +123,8 @@ class Broker:
         self.jobs: dict[str, Job] = {}
         self.draining = False
         self.peers = peers or NoPeers()
+        # The labels of those objects of a project, by their digests, that have any.
+        self.labels_of: Callable[[str, tuple[bytes, ...]], list[DataLabel]] = lambda *_: []
         self.trouble = ""  # why the store accepts no writes; empty when it does
         self._trouble_since_s = MonoS(0.0)
         self._mono_s = MonoS(0.0)  # the time of this turn, by the monotonic clock
@@ -562,6 +565,8 @@ class Broker:
         first, stop = event.first, event.first + len(event.arguments)
         if event.objects:
             job.need_objects()
+            if job.spec.price is None and self._clashes(job, event):
+                return
             hold = HoldObjects(job.id, job.spec.scope, event.objects, (first, stop))
             self._effects.append(hold)
         if job.missed:
@@ -589,6 +594,26 @@ class Broker:
         excess = self._accounts.excess(client, self.limits)
         if excess:
             self._expel(client, excess)
+
+    def _clashes(self, job: Job, event: events.TasksArrived) -> bool:
+        """Let the labels of objects hold for a job; end its new calls where no place is left."""
+        labels = self.labels_of(job.spec.scope, event.objects)
+        if not labels:
+            return False
+        why = conflict([job.spec.wishes.label, *labels]) or self.peers.why_nowhere(
+            job.spec.narrowed(meet(labels))
+        )
+        if not why:
+            if job.narrow(meet(labels)):
+                self._dispatcher.refile(job)
+            return False
+        ranges = job.known.missing(event.first, event.first + len(event.arguments))
+        for first, stop in ranges:
+            job.known.add(first, stop)
+            self._accounts.count(job, stop - first)
+        self._completion.drop(job, ranges, "residency", why)
+        self._registry.finish(job, self._utc_s)
+        return True
 
     def _take_in(
         self, job: Job, first: int, calls: list[bytes], *, inputs: bool, is_new: bool

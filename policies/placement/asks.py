@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from federation.clocks import UtcS
+from federation.objects.labels import UNLABELLED, DataLabel
 from policies.placement.feasibility import PlacementTerms
 from policies.tariffs import PriceClass
 
@@ -71,6 +72,7 @@ class Wishes:
     forbidden_sites: frozenset[str] = frozenset()
     jurisdictions: frozenset[str] | None = None  # its data may go only there
     data: frozenset[str] = frozenset()  # the classes of its data, for rules about places
+    label: DataLabel = UNLABELLED  # where the objects and results that its calls read may lie
     environment: str = (
         ""  # its environment, in the notation of policies.placement.environments; "": any
     )

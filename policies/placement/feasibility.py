@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from federation.messages.adverts import OBJECTS_TAG, PULLS_TAG
+from federation.objects.labels import UNLABELLED, DataLabel
 from federation.reasons import Reason
 from policies.placement.environments import has_own_python
 from policies.placement.placement import (
@@ -41,6 +42,7 @@ class PlacementTerms:
     may_leave: bool = True  # its user is entitled to pools of other sites
     stays: bool = False  # a claim on a pool of this site keeps it here
     objects_stay: str = ""  # why the objects that its calls refer to stay here; empty: they do not
+    label: DataLabel = UNLABELLED  # where the data that its calls read may lie
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Profile:
     currency: str
     projects: frozenset[str] | None
     may_use: bool  # whether its site accepts work from this one
+    keeps_labels: bool = True  # whether its site knows the labels of data: older versions do not
 
 
 def check_trust(terms: PlacementTerms, profile: Profile) -> Refusal | None:
@@ -86,6 +89,22 @@ def check_objects(terms: PlacementTerms, profile: Profile) -> Refusal | None:
     if PULLS_TAG in profile.offer.tags:
         return None
     return Refusal(Reason.OBJECTS_STAY, "does not fetch objects from other sites")
+
+
+def check_label(terms: PlacementTerms, profile: Profile) -> Refusal | None:
+    """Refuse places where labelled data may not lie, and sites that know no labels."""
+    if not terms.label:
+        return None
+    why = terms.label.why_not(profile.site, profile.jurisdiction)
+    if why:
+        return Refusal(Reason.OUTSIDE_LABEL, "can't have the data: {}", (why,))
+    if profile.is_own or profile.keeps_labels:
+        return None
+    return Refusal(
+        Reason.OUTSIDE_LABEL,
+        "is of an older version, which knows no labels of data: {}",
+        (terms.label.title,),
+    )
 
 
 def check_results(terms: PlacementTerms, profile: Profile) -> Refusal | None:
@@ -168,6 +187,7 @@ def check_need(terms: PlacementTerms, profile: Profile) -> Refusal | None:
 Filter = Callable[[PlacementTerms, Profile], Refusal | None]
 FILTERS: Final[tuple[Filter, ...]] = (
     check_trust,
+    check_label,
     check_objects,
     check_results,
     check_hops,
@@ -184,6 +204,7 @@ FILTERS: Final[tuple[Filter, ...]] = (
 def filters_for(terms: PlacementTerms) -> tuple[Filter, ...]:
     """Return the filters that can refuse on these terms: most jobs ask for little."""
     is_idle: dict[Filter, bool] = {
+        check_label: not terms.label,
         check_objects: OBJECTS_TAG not in terms.need.tags,
         check_results: terms.readable is None,
         check_hops: terms.hops_left > 0,

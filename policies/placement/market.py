@@ -356,7 +356,8 @@ def _profile(site: str, is_own: bool, pool: PoolAdvert, reader: str) -> Profile:
     )
     may_use = is_own or pool.sites is None or reader in pool.sites
     return Profile(
-        site, is_own, offer, pool.pythons, pool.jurisdiction, pool.currency, pool.projects, may_use
+        *(site, is_own, offer, pool.pythons, pool.jurisdiction, pool.currency, pool.projects),
+        *(may_use, is_own or pool.labels),
     )
 
 

@@ -8,6 +8,7 @@ is refused at once, one that must only wait is kept.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from federation.objects.labels import UNLABELLED, DataLabel
 from federation.reasons import Reason
 from policies.placement import environments
 
@@ -42,6 +43,7 @@ class Need:
     )
     is_others: bool = False  # it is another site's code: sent by it, or by a user of it
     has_inputs: bool = False  # its calls have results of other tasks among their arguments
+    label: DataLabel = UNLABELLED  # where the data that its calls read may lie
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class CapacityOffer:
     currency: str
     takes_others: bool = True  # it sandboxes work of other sites, or its owner accepts the risk
     takes_inputs: bool = True  # it opens calls with inputs: engines and older versions do not
+    label: DataLabel | None = None  # of slots of another site: the label for which they were bought
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,14 @@ def check_inputs(need: Need, offer: CapacityOffer) -> Refusal | None:
     )
 
 
+def check_label(need: Need, offer: CapacityOffer) -> Refusal | None:
+    """Refuse slots of other sites that were bought before the label of the data was so narrow."""
+    if offer.label is None or offer.label.is_within(need.label):
+        return None
+    words = "was bought for data that may lie {}, and {}"
+    return Refusal(Reason.OUTSIDE_LABEL, words, (str(offer.label), need.label.title))
+
+
 def check_tags(need: Need, offer: CapacityOffer) -> Refusal | None:
     """Refuse if a requested tag is missing, or a counted one is too small."""
     for name, wanted in need.tags.items():
@@ -146,6 +157,7 @@ FILTERS: tuple[Callable[[Need, CapacityOffer], Refusal | None], ...] = (
     check_others,
     check_environment,
     check_inputs,
+    check_label,
     check_tags,
 )
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from federation.engine.books.streams import Ended
 from federation.objects.inputs import has_inputs, read_head
+from federation.objects.labels import UNLABELLED, DataLabel
 from federation.objects.open_calls import InputFailure, InputValue, OpenCall
 from simulations.world.plan import JobPlan
 
@@ -38,6 +39,11 @@ class SimFuture:
     def node(self) -> tuple[str, int]:
         """Its job and number."""
         return self.job.id, self.number
+
+    @property
+    def label(self) -> DataLabel:
+        """Its label, as far as its user knows."""
+        return UNLABELLED
 
     def as_input(self) -> InputValue | InputFailure | None:
         """Return what its user knows of it."""

@@ -51,6 +51,7 @@ def test_the_public_names():
         "QueueLimitReached",
         "RemoteError",
         "RemoteTraceback",
+        "ResidencyRefused",
         "ResultRefused",
         "ResultUntrusted",
         "SerializationError",

@@ -16,6 +16,7 @@ from typing import Any, Final
 from federation.engine.books.asked_back import AskedBack
 from federation.errors import FAILURES
 from federation.messages.messages import Cancel, CloseJob, HoldChanged, OpenJob, Tasks
+from federation.objects.labels import UNLABELLED, DataLabel, read_label
 from federation.objects.open_calls import InputFailure, OpenCall, SealedCall
 from federation.objects.references import references_of
 from federation.offers import Offer
@@ -157,6 +158,7 @@ class Stream:
         self.closed = False
         self.rejection: Ended | None = None
         self.running: tuple[float, RangeSet] | None = None  # running tasks, and when that was asked
+        self.told_label: tuple[str, ...] = ()  # words of its results' label, by its gateway
         self.home = ""  # the address of the gateway where it was opened last
         self._hold: tuple[str, dict[str, Any]] | None = None  # the last gateway's address, its text
         self._placed = Placed()  # of calls that ended while they were sent
@@ -169,6 +171,12 @@ class Stream:
         self.waiting: deque[ClientBundle] = deque()
         self._firsts: list[int] = []
         self._bundles: list[ClientBundle] = []
+
+    @property
+    def label(self) -> DataLabel:
+        """Where its results may lie, as far as this client knows."""
+        words = (*self.opening.wishes.get("label", ()), *self.told_label)
+        return read_label(words).named(f"a result of {self.opening.name}") if words else UNLABELLED
 
     # --- calls ---------------------------------------------------------------------------------
 

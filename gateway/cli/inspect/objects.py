@@ -25,7 +25,8 @@ _GB_HOUR: Final = 3_600 * 10**9  # byte-seconds
 _DIGEST_CHARS: Final = 15  # of those shown of a digest: enough to tell objects apart
 
 _COLUMNS: Final = (
-    *("digest", "size", "user", "project", "put", "sessions", "jobs", "GB-hours", "cost", "names"),
+    *("digest", "size", "user", "project", "put", "sessions", "jobs", "GB-hours", "cost"),
+    *("residency", "names"),
 )
 
 
@@ -108,6 +109,7 @@ def _row(row: Mapping[str, Any], now_s: float) -> Sequence[Any]:
         row["sessions"],
         len(row["jobs"]),
         *_cost(row),
+        " ".join(row.get("residency", [])),
         ", ".join(_name(each, now_s) for each in row["names"]),
         *([show.ago(row["lost_at_s"], now_s)] if "lost_at_s" in row else []),
     ]

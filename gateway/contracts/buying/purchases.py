@@ -30,6 +30,7 @@ from federation.messages.contracts import (
 )
 from federation.messages.messages import Assign, Drain, NeedFunction, Recall
 from federation.messages.registry import FromBuyer, GatewayMessage, Receiver
+from federation.objects.labels import UNLABELLED
 from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from federation.words import count, duration_text
@@ -313,6 +314,7 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
                 purchase.round_trip_s,
                 purchase.earmark is not None,
                 takes_inputs=purchase.spec is not None and purchase.spec.has_inputs,  # as was asked
+                label=UNLABELLED if purchase.spec is None else purchase.spec.wishes.label,
                 port=PortKind.PEER,
             )
         )

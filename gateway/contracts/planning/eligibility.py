@@ -82,6 +82,7 @@ class SiteEligibility:
             barred=frozenset(self._permits.barred(spec.project)),
             readable=_may_hop(spec) if spec.path else frozenset(self._permits.readable()),
             objects_stay=self._why_objects_stay(spec),
+            label=wishes.label,
         )
 
     def _why_objects_stay(self, spec: JobSpec) -> str:
@@ -170,6 +171,7 @@ class SiteEligibility:
         known = {self._site, *self._permits.readable(), *(each.key[0] for each in self._others())}
         cited = [each.place for each in self._broker.entitling.residence(spec).rules if each.place]
         by = f" ([[residency]], {'; '.join(cited[:8])})" if cited else ""
+        by += f" ({wishes.label.title})" if wishes.label else ""
         shown = ", ".join(sorted(known)[:8])
         if is_free:
             without = ", ".join(sorted(wishes.forbidden_sites)[:8])

@@ -181,6 +181,7 @@ def _show_pool(
         slot_work_s=growth.slot_work_s if growth.slots else 0.0,
         draining=broker.draining or (bool(members) and not workers and not growth.slots),
         inputs=_takes_inputs(workers, promised, slots_cold=growth.slots),
+        labels=True,
     )
 
 

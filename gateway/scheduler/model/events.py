@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from federation.clocks import UtcS
+from federation.objects.labels import DataLabel
 from federation.ranges import Range
 from gateway.scheduler.model.budget_accounts import BudgetSpent, Debtor
 from gateway.scheduler.model.paid_time import PaidTime
@@ -87,6 +88,7 @@ class WorkerJoined:
         True  # may have work of other sites: policies.placement.placement.CapacityOffer
     )
     takes_inputs: bool = False  # whether it opens calls with inputs
+    label: DataLabel | None = None  # of a contract: that of the job's data when it was asked for
     runs_chains: bool = False  # whether calls may read results of tasks of their assignment
     token: str = ""  # the id of the token that it used, if any
     host: str = ""  # as the worker states it; empty: it does not

@@ -13,6 +13,7 @@ from federation.errors import ProtocolError
 from federation.messages import messages
 from federation.messages.deals import AskQuote
 from federation.messages.printed import STREAMS, joined
+from federation.objects.labels import UNLABELLED, DataLabel, read_label
 from federation.objects.left import AUTO, REF
 from federation.objects.manifests import is_digest
 from federation.ranges import Range
@@ -42,7 +43,7 @@ RAN_MS_MAX: Final = 10**12  # as reported by a worker
 WISHES: Final = frozenset(
     {
         *("objective", "deadline_s", "deferrable", "whole", "when_closed"),
-        *("sites", "not_sites", "jurisdictions", "data", "environment"),
+        *("sites", "not_sites", "jurisdictions", "data", "environment", "label"),
     }
 )
 RANGES_MAX: Final = 100_000
@@ -190,6 +191,7 @@ def check_wishes(plain: dict[str, Any]) -> Wishes:
         forbidden_sites=_names(plain, "not_sites") or frozenset(),
         jurisdictions=_names(plain, "jurisdictions"),
         data=_names(plain, "data") or frozenset(),
+        label=_label(plain),
         environment=environments.wanted(plain.get("environment")),
         when_closed=_when_closed(plain.get("when_closed")),
         deferrable=deferrable,
@@ -216,7 +218,19 @@ def wishes_plain(wishes: Wishes) -> dict[str, Any]:
     ):
         if names or (names is not None and key != "not_sites"):
             plain[key] = sorted(names)
+    if wishes.label:
+        plain["label"] = list(wishes.label.words)
     return plain
+
+
+def _label(plain: dict[str, Any]) -> DataLabel:
+    words = plain.get("label")
+    if words is None:
+        return UNLABELLED
+    try:
+        return read_label(words)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
 
 
 def _when_closed(value: Any) -> WhenClosed | None:

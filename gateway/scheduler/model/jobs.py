@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from federation.clocks import UtcS
+from federation.objects.labels import DataLabel
 from federation.offers import show_time
 from federation.ranges import Range, RangeSet
 from federation.words import headline
@@ -345,6 +346,21 @@ class Job:
         if not self.spec.has_inputs:
             self.change_terms(has_inputs=True)
             self.need = self.spec.need
+
+    def narrow(self, label: DataLabel) -> bool:
+        """Let the label of data that its calls read hold for the job; return whether it is new.
+
+        Until its places are chosen again no task of it begins. The caller files it anew.
+        """
+        before = self.spec.wishes.label
+        wishes = self.spec.narrowed(label).wishes
+        if wishes.label == before:
+            return False
+        self.change_terms(wishes=wishes)
+        self.need = self.spec.need
+        if wishes.label.words != before.words:
+            self.places = {}
+        return True
 
     def note(self, utc_s: UtcS, text: str) -> None:
         """Record an event of the job, to explain later why it is not done yet."""

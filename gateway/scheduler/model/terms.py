@@ -1,10 +1,11 @@
 """The terms of a job: what its user asks of it, and what its site knows of them. Pure."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
 from federation.clocks import UtcS
+from federation.objects.labels import DataLabel
 from federation.offers import show_time
 from federation.users import site_of
 from gateway.base.scopes import ObjectScope
@@ -141,6 +142,10 @@ class JobSpec:
     has_inputs: bool = False  # calls of it have results of others among their arguments
     is_probe: bool = False  # the operator tests a pool with it: no entitlement applies
 
+    def narrowed(self, label: DataLabel) -> "JobSpec":
+        """Return these terms with a label of data that its calls read."""
+        return replace(self, wishes=replace(self.wishes, label=self.wishes.label.within(label)))
+
     @property
     def rank_priority(self) -> float:
         """The priority by which its tasks are served: the operator's, or else its user's."""
@@ -153,6 +158,7 @@ class JobSpec:
         return Need(
             *(FrozenTags(self.tags), self.python, self.currency, kind, bool(self.origin)),
             has_inputs=self.has_inputs,
+            label=self.wishes.label,
         )
 
     @property

@@ -115,10 +115,21 @@ class Entitling:
         return residence_of(self.residency, spec.whose, spec.wishes.data)
 
     def wishes_of(self, spec: JobSpec) -> Wishes:
-        """Return the wishes of a job within the rules about places, if it is of our users."""
+        """Return the wishes of a job within the rules about places, if it is of our users.
+
+        The label of its data narrows the places, too.
+        """
+        wishes, label = spec.wishes, spec.wishes.label
+        if label:
+            wishes = replace(
+                wishes,
+                allowed_sites=both(wishes.allowed_sites, label.sites),
+                forbidden_sites=wishes.forbidden_sites | label.not_sites,
+                jurisdictions=both(wishes.jurisdictions, label.jurisdictions),
+            )
         if not self.residency or spec.path:
-            return spec.wishes
-        found, wishes = self.residence(spec), spec.wishes
+            return wishes
+        found = self.residence(spec)
         return replace(
             wishes,
             allowed_sites=both(wishes.allowed_sites, found.sites),

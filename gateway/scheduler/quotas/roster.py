@@ -58,6 +58,7 @@ class WorkerRoster:
         offer = CapacityOffer(
             *(name, event.pool, event.tags, event.python, currency, event.takes_others),
             takes_inputs=event.takes_inputs,
+            label=event.label,
         )
         free = dict(counted(event.tags))
         if event.job:

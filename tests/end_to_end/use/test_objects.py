@@ -160,6 +160,25 @@ def test_a_value_comes_back_and_equal_values_are_one_object(client):
         one.result()
 
 
+def test_the_label_of_an_object_outlives_its_gateway(make_site):
+    site = make_site(1)
+    with site.client() as client, site.client() as other:
+        ref = client.put(np.ones(SIZE), name="ones", residency=["home", "not-site:tokyo"])
+        words = ["site:local", "not-site:tokyo"]
+        assert ref.residency == words
+        assert client.submit(summed, ref).result() == SIZE
+        site.kill()
+        site.start()
+        found = other.object("ones")
+        assert found.residency == words
+        assert found.where()[0]["residency"] == words
+        assert other.submit(summed, found).result() == SIZE
+        [shown] = client.ask("objects")
+        assert shown["residency"] == words
+        kept = client.options(results="ref").submit(np.array, ref).result()
+        assert kept.where()[0]["residency"] == words
+
+
 def test_a_task_that_changes_an_argument_is_told_to_copy_it(client):
     with pytest.raises(ValueError, match="read-only") as raised:
         client.submit(changed, client.put(np.zeros(10))).result()

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.clocks import UtcS
+from federation.objects.labels import read_label
 from federation.objects.manifests import SHA256, digest_text
 from federation.objects.room import no_room
 from gateway.config.limits import ObjectRoom
@@ -292,3 +293,31 @@ def test_sums_of_projects_and_of_the_users_that_hold_objects():
         {"user": "ann", "objects": 3, "bytes": 35, "named": 1},
         {"user": "bob", "objects": 1, "bytes": 10, "named": 1},
     ]
+
+
+def test_equal_bytes_have_the_labels_of_all_who_put_them():
+    found = ObjectCatalogue(ObjectRoom(100))
+    eu, german = read_label(["EU", "DE"]), read_label(["DE", "site:berlin"])
+    assert found.put(key(1), 10, "ann", 1, NOW, eu) == ""
+    assert put(found, 1, session=2) == ""  # one without a label widens nothing
+    assert found.labels_of("risk", [key(1).digest, key(2).digest])[0].words == ("DE", "EU")
+    found.labelled.clear()
+    assert found.put(key(1), 10, "ben", 3, NOW, german) == ""
+    held = found.find("risk", key(1).digest)
+    assert held.to_plain()["residency"] == ["DE", "site:berlin"]
+    assert found.labelled == [held]
+    why = found.put(key(1), 10, "ann", 1, NOW, read_label(["US"]).named("the value"))
+    assert "the value may lie only in US" in why
+    assert "which is here, may lie only in DE, at berlin" in why
+    assert found.labels_of("risk", [key(2).digest]) == []
+
+
+def test_a_result_has_the_label_of_its_job_and_an_adopted_object_its_own():
+    found = ObjectCatalogue(ObjectRoom(100))
+    label = read_label(["EU"])
+    assert found.put_result(key(1), 10, "ann", "job", NOW, label) == ""
+    found.adopt(key(2), 10, "ann", NOW, UtcS(2000.0), label)
+    found.name(key(2), "ann", "book", UtcS(2000.0))
+    names = [each.of for each in found.labels_of("risk", [key(1).digest, key(2).digest])]
+    assert names[1] == ("object book",)
+    assert names[0][0].startswith("object s2:")

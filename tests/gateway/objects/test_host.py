@@ -84,7 +84,7 @@ class Site:
     async def client(self, ticket=TICKET, *, spills=False):
         pipe = ObjectPipe(await self.dial())
         await pipe.send(OpenHost(ticket))
-        assert await pipe.receive() == [(HostOpen(ROOM, spills=spills), -1)]
+        assert await pipe.receive() == [(HostOpen(ROOM, spills=spills, labels=True), -1)]
         return pipe
 
     async def put(self, client, file, size):
@@ -117,7 +117,9 @@ async def running(*, fails=0, descriptors=1000, limits=()):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(ObjectHost(control, listener, descriptors=descriptors).run)
                 await gateway.send(SetUpHost(PLACE.key, ROOM, *limits))
-                ready = HostReady(os.getpid(), ends_sessions=True, notes_holders=True)
+                ready = HostReady(
+                    os.getpid(), ends_sessions=True, notes_holders=True, keeps_labels=True
+                )
                 assert await gateway.receive() == [(ready, -1)]
                 site = Site(gateway, listener, place.address)
                 yield site
@@ -368,7 +370,7 @@ def test_the_connections_of_a_session_that_is_over_are_closed_and_its_tickets_ta
             client, other = await site.client(), await site.dial()
             second = ObjectPipe(other)
             await second.send(OpenHost(ObjectTicket(CLIENT, 2, "eve", "risk").sign(PLACE.key)))
-            assert await second.receive() == [(HostOpen(ROOM), -1)]
+            assert await second.receive() == [(HostOpen(ROOM, labels=True), -1)]
             await site.gateway.send(HolderGone(1))
             assert await client.receive() == []
             late = ObjectPipe(await site.dial())
@@ -400,7 +402,7 @@ def test_what_a_session_that_is_over_was_putting_is_not_offered(monkeypatch):
             # The room is free again: the next one has all of it.
             other = ObjectPipe(await site.dial())
             await other.send(OpenHost(ObjectTicket(CLIENT, 2, "eve", "risk").sign(PLACE.key)))
-            assert await other.receive() == [(HostOpen(ROOM), -1)]
+            assert await other.receive() == [(HostOpen(ROOM, labels=True), -1)]
             answer = await site.put(other, file.descriptor, file.size)
             assert isinstance(answer, ObjectKept)
             file.close()

@@ -9,6 +9,7 @@ import trio.testing
 from federation.clocks import UtcS
 from federation.messages.deals import Deliver
 from federation.messages.transferring import AskTickets, Tickets
+from federation.objects.labels import UNLABELLED, read_label
 from federation.objects.left import left_value
 from federation.signed.transfers import TransferTicket
 from gateway.config.limits import ObjectRoom
@@ -60,7 +61,7 @@ class World:
         purchases = SimpleNamespace(purchases={"c": purchase})
         wishes = SimpleNamespace(jurisdictions=None)
         server = SimpleNamespace(
-            config=SimpleNamespace(name="paris", pools=[]),
+            config=SimpleNamespace(name="paris", pools=[], host_jurisdiction="EU"),
             exchange=SimpleNamespace(sales=sales, purchases=purchases),
             broker=SimpleNamespace(
                 jobs=self.jobs, entitling=SimpleNamespace(wishes_of=lambda _spec: wishes)
@@ -75,7 +76,8 @@ class World:
         )
 
     def _job(self, name):
-        spec = SimpleNamespace(user=USER, scope="risk", results="auto", path=())
+        labelled = SimpleNamespace(label=UNLABELLED)
+        spec = SimpleNamespace(user=USER, scope="risk", results="auto", path=(), wishes=labelled)
         return SimpleNamespace(id=name, spec=spec)
 
     # as the router
@@ -273,3 +275,55 @@ async def test_a_site_whose_tickets_expire_at_once_is_not_asked_for_ever(world, 
     await until(lambda: world.came)
     assert "tickets have expired before its transfer began" in world.came[0]
     assert len(world.asked) == TICKETS_MAX + 1
+
+
+def bind(world, *words):
+    for job in world.jobs.values():
+        job.spec.wishes = SimpleNamespace(label=read_label(words).named("object book"))
+
+
+@pytest.mark.trio
+async def test_the_receiver_takes_no_object_that_its_jobs_label_forbids_here(world):
+    bind(world, "US")
+    world.order(A)
+    await until(lambda: world.came)
+    assert "object book may lie only in US, and site paris is in EU" in world.came[0]
+    assert not world.pulled
+
+
+def hold(world, *words, jurisdiction="EU", labels=True):
+    """Hold an object with a label, and let London be in a jurisdiction."""
+    catalogue = world.keeper.catalogue
+    label = read_label(words)
+    catalogue.put_input(ObjectKey("risk", A), 100, USER, "j", UtcS(0.0), label)
+    pool = SimpleNamespace(pool="local", jurisdiction=jurisdiction, labels=labels)
+    exchange = world.transfers._server.exchange
+    exchange.purchases.purchases["c"].pool = "local"
+    exchange.market = SimpleNamespace(advert=lambda _site: SimpleNamespace(pools=[pool]))
+
+
+async def refusal(world):
+    world.transfers.hear("london", AskTickets(1, "c", [A]))
+    await until(lambda: tickets(world, "london"))
+    return tickets(world, "london")[0].reasons
+
+
+@pytest.mark.trio
+async def test_the_holder_gives_no_ticket_to_a_site_that_the_label_forbids(world):
+    hold(world, "EU", jurisdiction="US")
+    [why] = await refusal(world)
+    assert "may lie only in EU, and site london is in US" in why
+    assert not world.signed
+
+
+@pytest.mark.trio
+async def test_the_holder_gives_no_ticket_to_a_site_that_knows_no_labels(world):
+    hold(world, "EU", labels=False)
+    [why] = await refusal(world)
+    assert "site london knows no labels of data" in why
+
+
+@pytest.mark.trio
+async def test_the_holder_gives_a_ticket_where_the_label_allows_it(world):
+    hold(world, "EU")
+    assert await refusal(world) == [""]

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from support.pure.market import make_market, make_pool, make_terms
 
 from federation.messages.adverts import OBJECTS_TAG, PULLS_TAG
+from federation.objects.labels import UNLABELLED, read_label
 from federation.reasons import NEVER, Reason
 from policies.placement.feasibility import FILTERS, filters_for, judge_terms
 from policies.placement.market import Market
@@ -62,6 +63,19 @@ def verdict(terms, site="a", **pool):
             "belongs to another site, and they stay",
         ),
         ({"objects_stay": "they stay"}, {}, None, ""),
+        (
+            {"label": read_label(["EU"]).named("object book")},
+            {"jurisdiction": "US", "labels": True},
+            Reason.OUTSIDE_LABEL,
+            "object book may lie only in EU, and site a is in US",
+        ),
+        (
+            {"label": read_label(["EU"])},
+            {"jurisdiction": "EU"},
+            Reason.OUTSIDE_LABEL,
+            "older version, which knows no labels",
+        ),
+        ({"label": read_label(["EU"])}, {"jurisdiction": "EU", "labels": True}, None, ""),
         ({"tags": {"gpu": 2}}, {}, Reason.TAG_MISSING, "no tag gpu=2"),
         ({"tags": {"gpu": 2}}, {"tags": {"gpu": 1}}, Reason.TAG_TOO_SMALL, "gpu=1, gpu=2 needed"),
         ({"tags": {"gpu": 2}}, {"tags": {"gpu": 2}}, None, ""),
@@ -104,6 +118,7 @@ demands = st.fixed_dictionaries(
         "readable": st.none() | names,
         "currency": st.sampled_from([None, "USD", "EUR"]),
         "tags": st.sampled_from([{}, {"gpu": 1}]),
+        "label": st.sampled_from([UNLABELLED, read_label(["GB"]), read_label(["not-site:b"])]),
     }
 )
 

@@ -1,0 +1,142 @@
+"""Work whose data has a label: it runs where the label allows, and nowhere else."""
+
+from dataclasses import replace
+
+import pytest
+from support.pure.broker import spec
+from support.pure.town import dear_and_cheap
+
+from federation.messages import deals
+from federation.messages.adverts import OBJECTS_TAG
+from federation.messages.messages import Dropped
+from federation.objects.labels import read_label
+from federation.objects.references import has_references, with_head
+from federation.reasons import Reason
+from gateway.scheduler.model import events
+from policies.placement.asks import Wishes
+
+BOOK, CURVE = (b"\x02" + each * 32 for each in (b"b", b"c"))
+AT_LONDON = read_label(["site:london"]).named("object book")
+
+
+@pytest.fixture
+def town():
+    """A dear small site, London, and a cheap large one, Paris; objects may go to both."""
+    found = dear_and_cheap()
+    for site in found.sites.values():
+        site.exchange.moves.fetches = True
+        site.exchange.moves.why_ours_stay = lambda: ""
+        site.join(2, **{OBJECTS_TAG: True})
+    found.now_s += 1.0
+    found.show()
+    found.deliver()
+    return found
+
+
+def label(site, **labels):
+    """Let objects of a site have labels, by digest."""
+
+    def labels_of(_scope, digests):
+        return [
+            labels[name]
+            for name, digest in (("book", BOOK), ("curve", CURVE))
+            if (digest in digests and name in labels)
+        ]
+
+    site.broker.labels_of = labels_of
+
+
+def said(town, kind):
+    return [each for _, _, each in town.said if isinstance(each, kind)]
+
+
+def dropped_by(site):
+    return [each for each in site.told if isinstance(each, Dropped)]
+
+
+def finish(town, tasks, client=1):
+    london = town.sites["london"]
+    town.run(lambda: len(london.answers(client)) == tasks)
+
+
+def test_a_call_with_a_labelled_object_stays_where_the_label_allows(town):
+    london = town.sites["london"]
+    label(london, book=AT_LONDON)
+    london.submit(50, objects=[BOOK])
+    finish(town, 50)
+    assert not said(town, deals.Forward)
+    london.submit(50, "plain", client=2, objects=[CURVE])
+    town.deliver()
+    assert said(town, deals.AskQuote)
+
+
+def test_the_label_goes_with_the_question_and_binds_the_seller(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    label(london, book=read_label(["not-site:rome"]))
+    london.submit(50, objects=[BOOK])
+    town.deliver()
+    assert said(town, deals.AskQuote)[0].wishes["label"] == ["not-site:rome"]
+    [sale] = paris.exchange.sales.sales.values()
+    assert paris.exchange.reach.terms(sale.spec).label.words == ("not-site:rome",)
+    assert "rome" in paris.exchange.reach.terms(sale.spec).forbidden_sites
+
+
+def test_slots_that_were_bought_before_a_label_get_none_of_its_calls(town):
+    london = town.sites["london"]
+    label(london, book=AT_LONDON)
+    london.do(events.ClientJoined(1, "ann"))
+    london.do(events.JobOpened(1, "j", spec()))
+    london.do(events.TasksArrived(1, "j", 0, [b"x"] * 50))
+    town.deliver()
+    town.run(lambda: said(town, deals.Forward))
+    job = london.broker.jobs["j"]
+    before = len(said(town, deals.Forward))
+    calls = [with_head(b"x", [BOOK])] * 50
+    london.do(events.TasksArrived(1, "j", 50, calls, (BOOK,)))
+    assert job.spec.wishes.label.words == ("site:london",)
+    finish(town, 100)
+    sent = [call for each in said(town, deals.Forward)[before:] for call in each.arguments]
+    assert not any(map(has_references, sent))
+
+
+def test_no_labelled_data_goes_to_a_site_that_knows_no_labels(town):
+    london = town.sites["london"]
+    shown = town.sites["paris"].exchange.show
+    town.sites["paris"].exchange.show = lambda *given: replace(
+        shown(*given), pools=tuple(replace(each, labels=False) for each in shown(*given).pools)
+    )
+    town.now_s += 1.0
+    town.show()
+    label(london, book=read_label(["not-site:rome"]).named("object book"))
+    london.submit(4, objects=[BOOK], wishes=Wishes(forbidden_sites=frozenset({"london"})))
+    town.deliver()
+    assert not said(town, deals.AskQuote)
+    terms = london.exchange.reach.terms(london.broker.jobs["j"].spec)
+    market = london.exchange.market
+    [paris] = [each for each in market.candidates if each.key[0] == "paris"]
+    refusal = market.verdicts(terms)[paris.number]
+    assert refusal.reason == Reason.OUTSIDE_LABEL
+    assert refusal.text == (
+        "is of an older version, which knows no labels of data: object book may lie only not at "
+        "rome"
+    )
+
+
+def test_calls_of_two_labels_without_a_common_place_are_refused_with_both_named(town):
+    london = town.sites["london"]
+    label(london, book=AT_LONDON, curve=read_label(["site:paris"]).named("object curve"))
+    london.submit(3, objects=[BOOK, CURVE])
+    [dropped] = dropped_by(london)
+    assert dropped.failure == "residency"
+    assert "object book may lie only at london" in dropped.reason
+    assert "object curve may lie only at paris" in dropped.reason
+    assert not said(town, deals.AskQuote)
+
+
+def test_calls_whose_label_leaves_no_site_of_their_users_are_refused(town):
+    london = town.sites["london"]
+    label(london, book=AT_LONDON)
+    london.submit(3, objects=[BOOK], wishes=Wishes(allowed_sites=frozenset({"paris"})))
+    [dropped] = dropped_by(london)
+    assert dropped.failure == "residency"
+    assert "object book may lie only at london" in dropped.reason
