@@ -352,8 +352,10 @@ class ClientEngine:
         if stream.opening.prints:  # otherwise output was not asked for
             printed = joined(message.prints, message.streams)
             self._leading.printed += [(row[1], stream_of(row)) for row in printed]
+        if message.label:
+            stream.tell_label(message.label)
         if message.left:
-            self.objects.arrived(outcomes, stream.opening.project)
+            self.objects.arrived(outcomes, stream.opening.project, stream.label)
             self._fetcher.add(Arrived(stream, message.first, outcomes))
             return
         failed = bool(message.failures) or (bool(sites) and trusted is not None)

@@ -389,8 +389,11 @@ class ClientObjects:
         segment.seal()
         return ObjectRef(self, self._send(segment, project, name, for_s, label), name)
 
-    def arrived(self, outcomes: list[Any], project: str) -> None:
-        """Put a LeftResult in the place of each outcome that stands for an object."""
+    def arrived(self, outcomes: list[Any], project: str, label: DataLabel = UNLABELLED) -> None:
+        """Put a LeftResult in the place of each outcome that stands for an object.
+
+        `label` is that of the results.
+        """
         session = self._engine.session_number
         for at, value in enumerate(outcomes):
             if type(value) is not bytes:
@@ -398,6 +401,7 @@ class ClientObjects:
             found = read_left(value)
             if found is not None:
                 lease = self._lease(found[0], found[1], project, session)
+                lease.label = label
                 outcomes[at] = LeftResult(self, lease)
             elif value[:1] == WHOLE:
                 outcomes[at] = LeftResult(self, None, value[1:])

@@ -290,6 +290,7 @@ class Results:
     sites: Names
     streams: list[int] = field(default_factory=list)
     left: bool = False  # as in Report
+    label: Names = field(default_factory=list)  # the words of their label: where they may lie
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,7 +174,7 @@ class GatewayServer:
         self.broker, self.exchange = self.kernel.broker, self.kernel.exchange
         if objects is not None:
             self.broker.labels_of = objects.catalogue.labels_of
-            objects.label_of = self._label_of
+            objects.label_of, objects.narrow = self._label_of, self.broker.narrow
             objects.why_not_here = self._why_not_here
         self._token_checker = seat.token_checker
         self._tokens: dict[int, ShownToken] = {}  # by peer, of those that came with a token

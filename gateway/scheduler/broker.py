@@ -595,6 +595,12 @@ class Broker:
         if excess:
             self._expel(client, excess)
 
+    def narrow(self, name: str, labels: Iterable[DataLabel]) -> None:
+        """Let the labels of objects hold for a job that was found to refer to them."""
+        job = self.jobs.get(name)
+        if job is not None and job.spec.price is None and job.narrow(meet(labels)):
+            self._dispatcher.refile(job)
+
     def _clashes(self, job: Job, event: events.TasksArrived) -> bool:
         """Let the labels of objects hold for a job; end its new calls where no place is left."""
         labels = self.labels_of(job.spec.scope, event.objects)
@@ -661,6 +667,9 @@ class Broker:
 
     def _finish_touched(self, utc_s: UtcS) -> None:
         """End the jobs whose last call ended because of another's failure."""
+        narrowed, self.graphs.narrowed = self.graphs.narrowed, {}
+        for job in narrowed.values():
+            self._dispatcher.refile(job)
         while self.graphs.touched:
             for job in self.graphs.take_touched():
                 self._registry.finish(job, utc_s)

@@ -18,6 +18,7 @@ from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.messages.messages import SendAgain
 from federation.objects.inputs import TaskRow, filled, has_inputs, read_head
+from federation.objects.labels import DataLabel, conflict
 from federation.objects.left import left_in
 from federation.ranges import Range, RangeSet
 from federation.words import duration_text, headline, size_text
@@ -30,6 +31,7 @@ from gateway.scheduler.model.events import JobFate, OutcomesRead
 from gateway.scheduler.model.jobs import Job, QueuedBundle
 from policies.placement.asks import Wishes
 
+RESIDENCY: Final = "residency"  # … of one whose inputs leave no place for it
 DEPENDENCY: Final = "dependency"  # the kind of failure of a call that lacks an input
 FILLED_BYTES_MAX: Final = 60 << 20  # of a call with its inputs; a message has at most 64 MiB
 LOOKED_MAX: Final = 200_000  # inputs of the calls that one message brings: a tenth of a second
@@ -61,6 +63,7 @@ class _Cause:
 
     text: str
     payload: bytes
+    kind: str = DEPENDENCY
 
 
 class EndCalls(Protocol):
@@ -124,6 +127,7 @@ class WaitingCalls:
         self._late: dict[str, UtcS] = {}  # jobs of which tasks are waited for that did not come
         self.sources: set[str] = set()
         self.touched: dict[str, Job] = {}
+        self.narrowed: dict[str, Job] = {}  # whose places have changed: they are filed anew
         self._utc_s = UtcS(0.0)
         self._dated: RankedItems[Job] = RankedItems()  # jobs of waiting calls, by deadline
 
@@ -172,6 +176,8 @@ class WaitingCalls:
                     plain.append((task, [call]))
             elif why:
                 self._fail(job, [(task, task + 1)], _Cause(why, b""))
+            elif why := self._narrow_by(job, rows):
+                self._fail(job, [(task, task + 1)], _Cause(why, b"", RESIDENCY))
             elif self._is_gone(rows):
                 again.add(task, task + 1)
             else:
@@ -207,9 +213,34 @@ class WaitingCalls:
                     f"it is of a detached job, and waits for a task of job {name}, which ends with "
                     "its client: submit that as a detached job too"
                 )
-            if source is not None:
-                self._narrow(job, source.spec.wishes)
         return ""
+
+    def _narrow_by(self, job: Job, rows: Iterable[TaskRow]) -> str:
+        """Let the limits of inputs hold for a job that reads them, or return why it may not.
+
+        Then the labels of these inputs, and of what it has read before, leave no place.
+        """
+        found = (self._jobs.get(name) for name, _, _ in rows)
+        sources = [each for each in found if each is not None]
+        why = conflict([job.spec.wishes.label, *map(_label_of, sources)])
+        if not why:
+            for source in sources:
+                self._narrow(job, source.spec.wishes, _label_of(source))
+        return why
+
+    def _pass_on(self, source: Job) -> None:
+        """Let a label that a job has had since calls began to wait for it hold for these, too."""
+        source.is_narrowed = False
+        label = _label_of(source)
+        for consumer, ranges in self._graph.lacking(source.id):
+            job = self._jobs[consumer]
+            why = conflict([job.spec.wishes.label, label])
+            if why:
+                gone = self._graph.drop(consumer, ranges)
+                self._leave(job, gone)
+                self._fail(job, gone, _Cause(why, b"", RESIDENCY))
+            elif job.narrow(label):
+                self.narrowed[job.id] = job
 
     def _is_detached(self, name: str) -> bool | None:
         """Whether a job is a detached one; None: unknown."""
@@ -243,8 +274,10 @@ class WaitingCalls:
             for part in self._lost(name, low, high):
                 reads.setdefault(name, RangeSet()).add(*part)
 
-    def _narrow(self, job: Job, wishes: Wishes) -> None:
+    def _narrow(self, job: Job, wishes: Wishes, label: DataLabel) -> None:
         """Let the limits on places of an input's data hold for a job that reads it."""
+        if job.narrow(label):
+            self.narrowed[job.id] = job
         own = job.spec.wishes
         data = own.data | wishes.data
         places = own.jurisdictions
@@ -432,6 +465,9 @@ class WaitingCalls:
     def _ended(self, name: str, first: int, values: Sequence[bytes]) -> None:
         if not values:
             return
+        source = self._jobs.get(name)
+        if source is not None and source.is_narrowed:
+            self._pass_on(source)
         if self._graph.held_bytes + sum(map(len, values)) > VALUES_BYTES_MAX:
             text = (
                 f"the values with which calls wait at this site are over "
@@ -524,7 +560,7 @@ class WaitingCalls:
     def _fail(self, job: Job, ranges: list[Range], cause: _Cause) -> None:
         """End calls that are not waiting any more."""
         self.touched[job.id] = job
-        self._end(job, ranges, DEPENDENCY, cause.text, payload=cause.payload)
+        self._end(job, ranges, cause.kind, cause.text, payload=cause.payload)
 
     # --- inputs that are not here --------------------------------------------------------------
 
@@ -601,7 +637,14 @@ class WaitingCalls:
                 text = f"it waits for a task of a job of another user or project, {name}"
                 self._fail(job, wrong, _Cause(text, b""))
             elif event.wishes is not None:
-                self._narrow(job, event.wishes)
+                label = event.wishes.label.named(f"a result of job {name}")
+                why = conflict([job.spec.wishes.label, label])
+                if why:
+                    wrong = self._graph.drop(consumer, ranges)
+                    self._leave(job, wrong)
+                    self._fail(job, wrong, _Cause(why, b"", RESIDENCY))
+                else:
+                    self._narrow(job, event.wishes, label)
         for first, values, failures in event.outcomes:
             self._from_books(event, first, values, failures)
         if name not in self._jobs:  # other tasks of it may be read by now
@@ -668,6 +711,11 @@ def _due(job: Job) -> tuple[UtcS, int] | None:
     """Return the deadline of waiting calls as a sort key; None: none waits, or without one."""
     deadline_s = job.spec.wishes.deadline_s
     return (deadline_s, job.number) if job.blocked and deadline_s is not None else None
+
+
+def _label_of(source: Job) -> DataLabel:
+    """Return where the results of a job may lie, as theirs."""
+    return source.spec.wishes.label.named(f"a result of {source.spec.name}, job {source.id}")
 
 
 def _is_same(source: Job, job: Job) -> bool:

@@ -310,6 +310,7 @@ class Job:
     unfit: set[str] = field(default_factory=set)  # workers that can't prepare its environment
     orphan_since_s: UtcS | None = None  # a detached job whose client left before closing it
     leaf: ShareNode | None = None  # its leaf in the tree of shares, where slots are shared out
+    is_narrowed: bool = False  # its label, since it was passed on to the calls that wait for it
     is_logged: bool = False  # the output of its tasks is kept here
     terms: object = None  # owned by gateway.scheduler.dispatch.queueing
     notes: deque[tuple[UtcS, str]] = field(default_factory=lambda: deque(maxlen=NOTES_MAX))
@@ -359,7 +360,7 @@ class Job:
         self.change_terms(wishes=wishes)
         self.need = self.spec.need
         if wishes.label.words != before.words:
-            self.places = {}
+            self.places, self.is_narrowed = {}, True
         return True
 
     def note(self, utc_s: UtcS, text: str) -> None:

@@ -127,8 +127,10 @@ def judge_report(
     gone = job.ended.within(first, stop)
     if not report.failures and not gone:
         prints, streams = parted(_prints(job, report))
-        sites = list(report.sites)
-        whole = Results(job.id, first, report.values, [], prints, sites, streams, report.left)
+        sites, label = list(report.sites), list(job.spec.wishes.label.words)
+        whole = Results(
+            job.id, first, report.values, [], prints, sites, streams, report.left, label
+        )
         return SortedReport([whole], [], len(report.values), 0, 0)
     failures: dict[int, list[object]] = {}
     again: list[Again] = []
@@ -225,6 +227,7 @@ def _part(job: Job, report: Reported, part: Range, failures: dict[int, list[obje
         list(report.sites),
         streams,
         report.left,
+        list(job.spec.wishes.label.words),
     )
 
 

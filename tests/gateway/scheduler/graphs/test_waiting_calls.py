@@ -8,8 +8,10 @@ from support.pure.broker import CLIENT, WORKER, BrokerWorld, orders, spec, told,
 
 from federation.messages.messages import Dropped, Recall, Results, SendAgain
 from federation.objects.inputs import filled, read_head, with_inputs
+from federation.objects.labels import read_label
 from federation.objects.left import left_value
 from federation.objects.manifests import SHA256
+from federation.objects.references import with_head
 from federation.reasons import Reason
 from gateway.base.tags import OBJECTS_TAG
 from gateway.ledger.db import records
@@ -282,6 +284,67 @@ def test_the_limits_on_places_of_an_input_hold_for_what_reads_it():
     found = world.job("b").spec.wishes
     assert found.jurisdictions == {"EU"}
     assert found.data == {"clients", "market"}
+
+
+EU, US = read_label(["EU"]), read_label(["US"])
+
+
+def test_the_label_of_an_input_holds_for_what_reads_it_and_goes_with_the_results():
+    world = GraphWorld(slots=1)
+    (order,) = orders(world.submit(1, "a", wishes=Wishes(label=EU)))
+    world.open("b")
+    world.wait_for("b", 0, [("a", 0, 1)])
+    assert world.job("b").spec.wishes.label.words == ("EU",)
+    (done,) = told(world.report(order), Results)
+    assert done.label == ["EU"]
+    (begun,) = orders(world.do(events.PlacesChosen("b", None)))
+    world.open("c")
+    world.wait_for("c", 0, [("b", 0, 1)])
+    (done,) = told(world.report(begun), Results)
+    assert (done.job, done.label) == ("b", ["EU"])
+    assert world.job("c").spec.wishes.label.words == ("EU",)
+
+
+def test_a_call_whose_inputs_have_labels_without_a_common_place_is_refused_before_it_runs():
+    world = GraphWorld(slots=1)
+    world.submit(1, "a", wishes=Wishes(label=EU), name="curves")
+    world.submit(1, "b", wishes=Wishes(label=US), name="vols")
+    world.open("c")
+    (dropped,) = told(world.wait_for("c", 0, [("a", 0, 1), ("b", 0, 1)]), Dropped)
+    assert dropped.failure == "residency"
+    assert "a result of curves, job a may lie only in EU" in dropped.reason
+    assert "a result of vols, job b may lie only in US" in dropped.reason
+
+
+def labelled(world, label):
+    world.broker.labels_of = lambda *_: [label.named("object book")]
+
+
+def test_a_label_that_an_input_has_got_since_a_call_waits_for_it_holds_for_that_too():
+    world = GraphWorld(slots=1, tags={OBJECTS_TAG: True})
+    world.open("a")
+    world.open("b")
+    world.wait_for("b", 0, [("a", 0, 1)])
+    labelled(world, EU)
+    world.do(events.TasksArrived(CLIENT, "a", 0, [with_head(PICKLE, [DIGEST])], (DIGEST,)))
+    (order,) = orders(world.do(events.PlacesChosen("a", None)))
+    assert not world.job("b").spec.wishes.label
+    assert not [each for each in orders(world.report(order)) if each.job == "b"]
+    assert world.job("b").spec.wishes.label.words == ("EU",)
+    (begun,) = orders(world.do(events.PlacesChosen("b", None)))
+    assert begun.job == "b"
+
+
+def test_a_label_that_comes_late_ends_what_may_not_read_its_data():
+    world = GraphWorld(slots=1, tags={OBJECTS_TAG: True})
+    world.open("a")
+    world.open("b", wishes=Wishes(label=US))
+    world.wait_for("b", 0, [("a", 0, 1)])
+    labelled(world, EU)
+    world.do(events.TasksArrived(CLIENT, "a", 0, [with_head(PICKLE, [DIGEST])], (DIGEST,)))
+    (order,) = orders(world.do(events.PlacesChosen("a", None)))
+    [dropped] = [each for each in told(world.report(order), Dropped) if each.job == "b"]
+    assert dropped.failure == "residency"
 
 
 def test_an_object_is_held_for_what_waits_before_its_client_has_it():
