@@ -3,11 +3,13 @@
 import sqlite3
 from typing import Any, Final
 
+from federation.objects.labels import UNLABELLED, DataLabel
 from gateway.api.context import BadQuestion, SiteContext
 from gateway.api.views.output_notes import no_output, unknown_task
 from gateway.ledger.db.jobs.records import JobRow
 from gateway.logs.limits import LogPage
 from gateway.logs.reading_turns import ReadingTurns
+from gateway.scheduler.model.stored_terms import spec_of
 from gateway.trust.rights import Asker
 
 ANSWER_BYTES_MAX: Final = 1 << 20
@@ -30,6 +32,8 @@ class LogDesk:
         The asker may see the job. Raises BadQuestion, also where it has no such task.
         """
         site = self._site
+        if why := site.server.why_not_here(await self._label(job)):
+            raise BadQuestion(f"the output of job {job} is not shown at this site: {why}")
         tasks = None if task is None else await self._tasks(job)
         if task is not None and tasks is not None and task >= tasks:
             raise BadQuestion(unknown_task(job, task, tasks))
@@ -65,6 +69,14 @@ class LogDesk:
                     "note": "" if rows or after else await self._note(job, task, page, is_live),
                 }
             await site.wait_for_results(more, left_s)
+
+    async def _label(self, job: str) -> DataLabel:
+        """Return the label of the data of a job, and so of its output."""
+        live = self._site.broker.jobs.get(job)
+        if live is not None:
+            return live.spec.wishes.label
+        row: JobRow | None = await self._site.read(self._site.store.jobs.get, job)
+        return UNLABELLED if row is None else spec_of(row).wishes.label
 
     async def _tasks(self, job: str) -> int | None:
         """Return how many tasks a job has, as far as known; None: unknown."""

@@ -138,7 +138,7 @@ class Exchange:
         sales: dict[tuple[str, str], Sale] = {}  # sold slots are not offered again
         self.offering = Offering(
             *(site, broker, rules, permits, signer, sales),
-            *(self.deciding.decide, self.reach.suits, self.moves),
+            *(self.deciding.decide, self.reach.suits, self.moves, self.reach.why_not_back),
         )
         self.sales = Sales(
             *(site, broker, rules, self.offering, sales, self._outcome, handles), has_function

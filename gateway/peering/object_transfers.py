@@ -518,16 +518,14 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         advert = self._server.exchange.market.advert(site)
         purchase = self._server.exchange.purchases.purchases.get(contract)
         pool = purchase.pool if purchase is not None and purchase.site == site else None
-        pools = [each for each in advert.pools if pool in (None, each.pool)] if advert else []
-        if not pools and pool is None:
-            return label.why_not(site, "")  # its results go back to a site without pools
+        pools = [each for each in advert.pools if each.pool == pool] if advert else []
+        if pool is None:  # a result goes back to its buyer
+            return self._server.exchange.reach.why_not_at(label, site)
         whys = [
             label.why_not(site, each.jurisdiction)
             or ("" if each.labels else f"{label.title}, and site {site} knows no labels of data")
             for each in pools
         ]
-        if pool is None and not all(whys):
-            return ""  # a result goes back to a site of which a part may have it: that one checks
         return next(filter(None, whys), "" if whys else f"site {site} has no such pool")
 
     def _job_under(self, site: str, contract: str) -> Job | None:

@@ -175,7 +175,8 @@ class GatewayServer:
         if objects is not None:
             self.broker.labels_of = objects.catalogue.labels_of
             objects.label_of, objects.narrow = self._label_of, self.broker.narrow
-            objects.why_not_here = self._why_not_here
+            objects.why_not_here = self.why_not_here
+        self.exchange.reach.why_not_here = self.why_not_here
         self._token_checker = seat.token_checker
         self._tokens: dict[int, ShownToken] = {}  # by peer, of those that came with a token
         self.task_passes = TaskPasses(
@@ -712,7 +713,7 @@ class GatewayServer:
         found = self.broker.jobs.get(job)
         return UNLABELLED if found is None else found.spec.wishes.label
 
-    def _why_not_here(self, label: DataLabel) -> str:
+    def why_not_here(self, label: DataLabel) -> str:
         """Return why data with a label may not lie at this site; empty if it may."""
         why = label.why_not(self._site, self.config.host_jurisdiction)
         return f"{why} (residency)" if why else ""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from math import isinf
 
 from federation.clocks import UtcS
+from federation.objects.labels import DataLabel
 from federation.objects.left import REF
 from federation.wishes import USUAL_PROJECT
 from gateway.base.tags import OBJECTS_TAG
@@ -60,6 +61,26 @@ class SiteEligibility:
         self._market = market
         self._was_refused = was_refused
         self._moves = moves
+        # Why data with a label can't lie at this site, in words: set where its jurisdiction is
+        # known.
+        self.why_not_here: Callable[[DataLabel], str] = lambda _label: ""
+
+    def why_not_back(self, label: DataLabel, buyer: str) -> str:
+        """Return why no data with a label may be read for a buyer at this site, or an empty text.
+
+        Results, output and tracebacks come through this site, and go to the buyer.
+        """
+        return self.why_not_here(label) or self.why_not_at(label, buyer)
+
+    def why_not_at(self, label: DataLabel, site: str) -> str:
+        """Return why data with a label may not lie at another site, by its advert, or empty.
+
+        A site with pools in several jurisdictions may have it if one of them may.
+        """
+        advert = self._market.advert(site)
+        places = {each.jurisdiction for each in advert.pools} if advert is not None else set()
+        whys = [label.why_not(site, each) for each in sorted(places or {""})]
+        return "" if "" in whys else whys[0]
 
     def terms(self, spec: JobSpec) -> PlacementTerms:
         """Return the conditions of a job on the place where it runs."""
@@ -156,6 +177,8 @@ class SiteEligibility:
     def why_nowhere(self, spec: JobSpec) -> str:
         """Return why no site that a job's user allows may ever run it; empty if one may."""
         wishes = self._broker.entitling.wishes_of(spec)
+        if why := self.why_not_here(wishes.label):
+            return f"the results and the output of its tasks come here: {why}"
         allowed, jurisdictions = wishes.allowed_sites, wishes.jurisdictions
         is_free = allowed is None and jurisdictions is None
         if spec.path or (is_free and self._site not in wishes.forbidden_sites):

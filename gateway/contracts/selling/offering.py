@@ -17,6 +17,7 @@ from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.contracts import ContractPhase
+from federation.objects.labels import DataLabel
 from federation.objects.left import AUTO
 from federation.reasons import Reason
 from federation.words import duration_text
@@ -68,6 +69,7 @@ class Offering:
         decide: places a job as our own: PlacementDecider.decide.
         suits: whether one of our pools is at a location where the job's user lets it run.
         moves: of objects between sites.
+        why_not_back: why data with a label may not be read for a buyer here.
     """
 
     def __init__(  # noqa: PLR0913 - its dependencies, each by its name
@@ -81,6 +83,7 @@ class Offering:
         decide: Callable[..., Decision],
         suits: Callable[[JobSpec, str], bool],
         moves: ObjectMoves,
+        why_not_back: Callable[[DataLabel, str], str],
     ) -> None:
         self._site = site
         self._broker = broker
@@ -92,6 +95,7 @@ class Offering:
         self._suits = suits
         self.shortfalls = Shortfalls()
         self._moves = moves
+        self._why_not_back = why_not_back
 
     def answer(self, buyer: str, ask: deals.AskQuote, utc_s: UtcS) -> Offered | deals.Decline:
         """Answer a request for a quote; ProtocolError when it breaks the rules."""
@@ -104,6 +108,9 @@ class Offering:
         declined = self._check_asked(buyer, ask) or self._check_entitled(buyer, ask, spec)
         if declined is not None:
             return declined
+        if why := self._why_not_back(spec.wishes.label, buyer):
+            reason = f"results and output of its tasks may not go to {buyer} from here: {why}"
+            return deals.Decline(ask.contract, Reason.OUTSIDE_LABEL, reason)
         try:
             given = self._signer.check(buyer, ask.grant, utc_s)
             check_ask(ask, given)

@@ -8,7 +8,7 @@ from support.pure.town import dear_and_cheap
 
 from federation.messages import deals
 from federation.messages.adverts import OBJECTS_TAG
-from federation.messages.messages import Dropped
+from federation.messages.messages import Dropped, RejectJob
 from federation.objects.labels import read_label
 from federation.objects.references import has_references, with_head
 from federation.reasons import Reason
@@ -140,3 +140,28 @@ def test_calls_whose_label_leaves_no_site_of_their_users_are_refused(town):
     [dropped] = dropped_by(london)
     assert dropped.failure == "residency"
     assert "object book may lie only at london" in dropped.reason
+
+
+def test_no_seller_reads_labelled_data_for_a_site_to_which_its_results_may_not_go(town):
+    """By the label; by its own rules the buyer would not ask."""
+    london, paris = town.sites["london"], town.sites["paris"]
+    label(london, book=read_label(["site:paris"]).named("object book"))
+    london.submit(4, objects=[BOOK])
+    town.deliver()
+    [declined] = said(town, deals.Decline)
+    assert declined.code == Reason.OUTSIDE_LABEL
+    assert "may not go to london from here" in declined.reason
+    assert not paris.exchange.sales.sales
+
+
+def test_a_gateway_opens_no_job_whose_results_and_output_may_not_come_to_it(town):
+    london = town.sites["london"]
+    london.exchange.reach.why_not_here = lambda found: found.why_not("london", "UK")
+    london.submit(4, wishes=Wishes(label=read_label(["EU"])))
+    [rejected] = [each for each in london.told if isinstance(each, RejectJob)][:1]
+    assert "the results and the output of its tasks come here" in rejected.reason
+    assert "may lie only in EU, and site london is in UK" in rejected.reason
+    label(london, book=read_label(["EU"]).named("object book"))
+    london.submit(4, "later", objects=[BOOK])
+    [dropped] = dropped_by(london)
+    assert "object book may lie only in EU, and site london is in UK" in dropped.reason
