@@ -28,6 +28,7 @@ OF_THE_ENGINE |= {
     "is_inner",
     "is_input",
     "is_waited_for",
+    "label",
     "lost",
     "node",
     "packed",

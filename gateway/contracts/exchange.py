@@ -369,7 +369,7 @@ class Exchange:
         ]
         if not due:
             return
-        due.sort(key=lambda job: self._planned.get(job.id, NEVER_YET))
+        due.sort(key=lambda job: self._planned.get(job.id, NEVER_YET)[:2])
         at_once = [job for job in due if job.id in served]
         due = [*at_once, *self._turns.order(job for job in due if job.id not in served)]
         self.deciding.begin_looks(mono_s)

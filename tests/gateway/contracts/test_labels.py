@@ -9,7 +9,7 @@ from support.pure.town import dear_and_cheap
 from federation.messages import deals
 from federation.messages.adverts import OBJECTS_TAG
 from federation.messages.messages import Dropped, RejectJob
-from federation.objects.labels import read_label
+from federation.objects.labels import UNLABELLED, read_label
 from federation.objects.references import has_references, with_head
 from federation.reasons import Reason
 from gateway.scheduler.model import events
@@ -165,3 +165,12 @@ def test_a_gateway_opens_no_job_whose_results_and_output_may_not_come_to_it(town
     london.submit(4, "later", objects=[BOOK])
     [dropped] = dropped_by(london)
     assert "object book may lie only in EU, and site london is in UK" in dropped.reason
+
+
+def test_jobs_with_and_without_labels_are_planned_in_one_turn(town):
+    """Plans of one moment were compared by their labels, which have no order."""
+    london = town.sites["london"]
+    labels = read_label(["not-site:rome"]), AT_LONDON, UNLABELLED
+    for client, each in enumerate(labels, 1):
+        london.submit(50, f"j{client}", client=client, wishes=Wishes(label=each))
+    town.run(lambda: all(len(london.answers(client)) == 50 for client in (1, 2, 3)))
