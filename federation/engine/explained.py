@@ -15,7 +15,7 @@ from federation.clocks import CALENDAR_END_S
 from federation.money import format_money, rounded_money
 from federation.offers import show_time
 from federation.reasons import Reason, reason_text
-from federation.words import clean, count, duration_text
+from federation.words import clean, count, duration_text, size_text
 
 
 class ExplanationStyle(Protocol):
@@ -93,10 +93,23 @@ def explained(
         place = f"line {each['line']}" if each["line"] else each.get("change", "")
         where = f", {place}" if place else ""
         yield f"bound by [[residency]]{where}: {each['rule']}"
+    yield from _data(found)
     yield from _whose_turn(found, style)
     yield from _workers(found)
     for note in found.get("notes", ()):
         yield f"{style.moment(note['at_s'])}: {note['text']}"
+
+
+def _data(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what would move to another site, for how much, and where it may lie."""
+    data = found.get("data") or {}
+    if data.get("objects"):
+        yield (
+            f"its calls refer to {count(data['objects'], 'object')} of {size_text(data['bytes'])}: "
+            "another site that runs them fetches each once, at no cost"
+        )
+    if data.get("label_text"):
+        yield f"bound by a label: {data['label_text']}"
 
 
 def _as_text(table: ExplanationTable) -> list[str]:

@@ -97,6 +97,7 @@ def explain(
         if job.id not in site.broker.jobs:
             return None
         found["residency"] = _residency(site, job.spec)
+        found["data"] = _data(site, job.id, job.spec)
         found["budgets"] = of_job(job, site.broker.spending.why_waiting(job))
         shares = site.broker.shares
         if shares is not None and job.waiting:
@@ -173,6 +174,20 @@ def _dry_run(
     nowhere = site.exchange.reach.why_nowhere(spec)
     found["refused_by_rule"] = barred[1] if barred is not None else nowhere
     return found
+
+
+def _data(site: SiteContext, job: str, spec: JobSpec) -> dict[str, Any]:
+    """Return what another site would fetch for a job's calls, for how much, and its label."""
+    held = site.objects.catalogue.of_job(job) if site.objects is not None else []
+    used = [each for each in held if job in each.jobs]
+    label = spec.wishes.label
+    return {
+        "objects": len(used),
+        "bytes": sum(each.size for each in used),
+        "cost_nanos": 0,  # what is moved has no price yet
+        "label": list(label.words),
+        "label_text": label.title if label else "",
+    }
 
 
 def _residency(site: SiteContext, spec: JobSpec) -> list[dict[str, Any]]:

@@ -225,6 +225,10 @@ class ObjectCatalogue:
             held.label = held.label.within(label).named()
             self.labelled.append(held)
 
+    def of_job(self, job: str) -> list[HeldObject]:
+        """Return the objects that an unfinished job holds, for its calls or as results of it."""
+        return [self._held[key] for key in self._by_job.get(job, ())]
+
     def labels_of(self, scope: str, digests: Iterable[bytes]) -> list[DataLabel]:
         """Return the labels of objects of a project that have any, with their names."""
         found = (self.find(scope, digest) for digest in digests)

@@ -59,6 +59,8 @@ def test_a_labelled_object_stays_where_its_label_allows_and_is_refused_with_reas
         elsewhere = client.options(sites=["london"])
         waits = elsewhere.submit(summed, british)
         assert waits.why_waiting()
-        text = str(client.ask("explain", job=waits.node[0]))
+        text = str(client.explain(waits))
+        assert "bound by a label: object" in text
+        assert "its calls refer to 1 object of" in text
         assert "may lie only in UK, and site london is in an unknown jurisdiction" in text
         assert waits.cancel()
