@@ -20,6 +20,7 @@ from federation.messages.deals import Bill, Deliver, Settle
 from federation.messages.messages import Recall
 from federation.messages.reconciliation import Reconcile, Tally, sums_of
 from federation.messages.wire import pack, unpack
+from federation.objects.labels import UNLABELLED, DataLabel, read_label
 from federation.sessions.session import Session
 from gateway.contracts.buying import purchases
 from gateway.contracts.buying.deliveries import Deliveries
@@ -44,6 +45,7 @@ from gateway.scheduler.broker import Broker
 from gateway.scheduler.dispatch.dispatcher import Dispatcher
 from gateway.scheduler.graphs.core import Ready, TaskGraph
 from gateway.scheduler.lifecycle.submissions import Submissions
+from gateway.scheduler.model import intake, stored_terms
 from gateway.scheduler.model.effects import (
     AnswerBill,
     Effect,
@@ -67,6 +69,7 @@ from gateway.settlement.disputes import Disputes
 from gateway.settlement.payments import PaymentsDesk
 from policies.costs.budgets import BudgetAccount, Earmark, payers
 from policies.parties import Owner
+from policies.placement.asks import Wishes
 from policies.reservations.reservations import ReservationBook
 from simulations.world.memory import disk, tables
 from simulations.world.peers import SimRoll
@@ -560,6 +563,44 @@ def endless_rides() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def unheeded_labels() -> Iterator[None]:
+    """Make a gateway place work without a look at the label of its data."""
+    wishes_of = Entitling.wishes_of
+
+    def unlabelled(self: Entitling, spec: JobSpec) -> Wishes:
+        return wishes_of(self, replace(spec, wishes=_without_label(spec.wishes)))
+
+    with patch.object(Entitling, "wishes_of", unlabelled):
+        yield
+
+
+@contextmanager
+def unstored_labels() -> Iterator[None]:
+    """Make a gateway forget the labels of jobs when it is restarted."""
+
+    def unlabelled(wishes: Wishes) -> dict[str, Any]:
+        return intake.wishes_plain(_without_label(wishes))
+
+    with patch.object(stored_terms, "wishes_plain", unlabelled):
+        yield
+
+
+@contextmanager
+def half_read_labels() -> Iterator[None]:
+    """Make a gateway read the places that a label allows, and not those that it excludes."""
+
+    def allowed(words: Any) -> DataLabel:
+        return replace(read_label(words), not_sites=frozenset())
+
+    with patch.object(intake, "read_label", allowed):
+        yield
+
+
+def _without_label(wishes: Wishes) -> Wishes:
+    return replace(wishes, label=UNLABELLED)
+
+
 BUGS: Final[dict[str, Bug]] = {
     "lost-ack": lost_ack,
     "double-charge": double_charge,
@@ -577,6 +618,9 @@ BUGS: Final[dict[str, Bug]] = {
     "endless-rides": endless_rides,
 }
 TREATY_BUGS: Final[dict[str, Bug]] = {
+    "unheeded-labels": unheeded_labels,
+    "unstored-labels": unstored_labels,
+    "half-read-labels": half_read_labels,
     "no-epoch": no_epoch,
     "paid-after-failover": paid_after_failover,
     "endless-hold": endless_hold,
@@ -604,6 +648,7 @@ TREATY_BUGS: Final[dict[str, Bug]] = {
 }
 # Those of all that show only where calls wait for others.
 GRAPH_BUGS: Final = frozenset({"swapped-inputs", "unheard-failures", "endless-rides"})
+LABEL_BUGS: Final = frozenset({"unheeded-labels", "unstored-labels", "half-read-labels"})
 # Those of the treaties that show only at sites with budgets.
 BUDGET_BUGS: Final = frozenset({"unheld-contracts", "forgotten-slices", "forgotten-holds"})
 
@@ -618,5 +663,7 @@ def may_show(name: str, plan: WorldPlan) -> bool:
     if name in TREATY_BUGS and not any(site.others for site in plan.sites):
         return False
     if name in GRAPH_BUGS and not any(job.chain for each in plan.clients for job in each.jobs):
+        return False
+    if name in LABEL_BUGS and not any(job.label for each in plan.clients for job in each.jobs):
         return False
     return name not in BUDGET_BUGS or any(site.budgets for site in plan.sites)

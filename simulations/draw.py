@@ -58,6 +58,7 @@ STOPS_EACH: Final = 10  # one world in this many stops long tasks, if it is a fe
 # budgets.
 RESTARTS_EACH: Final = 3 * BUDGETS_EACH
 GRAPHS_EACH: Final = 13  # one world in this many has a graph
+LABELS_EACH: Final = 17  # one world in this many has labelled data, if it is a federation
 IMPATIENT_EACH: Final = 4  # in one world in this many, users do not wait until a job is kept
 IN_A_ROW: Final = 0.5  # the share of rows among federations of three
 PRICES: Final = ("3.6 USD", "12 USD", "12 USD", "36 USD", "72 USD")
@@ -85,7 +86,43 @@ def draw_plan(seed: int) -> WorldPlan:
         plan = _impatient(plan)
     if seed % GRAPHS_EACH == 9 and not any(site.budgets for site in plan.sites):
         plan = _with_graphs(plan, Random(f"graphs {seed}"))
+    if seed % LABELS_EACH == 8 and any(site.others for site in plan.sites):
+        plan = _with_labels(plan, Random(f"labels {seed}"))
     return plan
+
+
+def _with_labels(plan: WorldPlan, dice: Random) -> WorldPlan:
+    """Let each user have two more jobs, of more work than the own site has slots for, with labels.
+
+    A label allows the own site, and forbids at least one of those that would run it. The own
+    gateway dies while some of the work is left.
+    """
+    clients, faults = [], list(plan.faults)
+    for client in plan.clients:
+        others = sorted({site.name for site in plan.sites} - {client.site})
+        jobs = []
+        for _ in range(2):
+            away = dice.sample(others, dice.randint(1, len(others)))
+            label = tuple(f"not-site:{each}" for each in sorted(away))
+            if dice.random() < 0.5:
+                near = sorted({client.site, *others} - set(away))
+                label = tuple(f"site:{each}" for each in near)
+            jobs.append(
+                JobPlan(
+                    at_s=round(dice.uniform(0, 15), 3),
+                    tasks=dice.choice((40, 200)),
+                    batch=dice.choice((20, 200)),
+                    task_s=dice.choice((0.1, 0.5)),
+                    retries=dice.choice((0, 2)),
+                    flaky=dice.choice((0, 50)),
+                    detached=dice.random() < 0.6,
+                    label=label,
+                )
+            )
+        clients.append(replace(client, jobs=(*client.jobs, *jobs)))
+        at_s = round(jobs[0].at_s + dice.uniform(0.5, 4), 3)
+        faults.append(Crash(at_s, client.site, back_after_s=1.0))
+    return replace(plan, clients=tuple(clients), faults=tuple(faults))
 
 
 def _with_graphs(plan: WorldPlan, dice: Random) -> WorldPlan:

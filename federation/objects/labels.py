@@ -96,7 +96,10 @@ class DataLabel:
     @property
     def title(self) -> str:
         """What it is of and where that may lie: `object "book" may lie only in EU`."""
-        return f"{', '.join(self.of) or 'the data'} may lie only {self}"
+        what = ", ".join(self.of) or "the data"
+        if self.not_sites and self.jurisdictions is None and self.sites is None:
+            return f"{what} may not lie {str(self).removeprefix('not ')}"
+        return f"{what} may lie only {self}"
 
     def __str__(self) -> str:
         """Say where, in words."""

@@ -433,6 +433,7 @@ class SimClient(Caller):
             "objective": plan.objective,
             "sites": list(plan.only),
             "not_sites": list(plan.never),
+            "label": list(plan.label),
             # By the true time: by a slow user's clock it would have passed already.
             "deadline_s": plan.deadline_s and self.utc_s() - self.skew_s + plan.deadline_s,
         }

@@ -145,6 +145,7 @@ class JobPlan:
     deadline_s: float | None = None  # from when it is opened
     chain: int = 0
     fan_in: int = 0
+    label: tuple[str, ...] = ()  # the words of the label of its data
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from simulations.world.invariants.budgets import are_given_back
 from simulations.world.invariants.dispatching import ComesToRest
 from simulations.world.invariants.graphs import InputsFirst
 from simulations.world.invariants.invariants import Invariant, all_invariants
+from simulations.world.invariants.labels import StaysWithin
 from simulations.world.invariants.lost_runs import LostAsRun
 from simulations.world.invariants.reserving import reserve
 from simulations.world.invariants.stopping import CancelledBeginsNothing, StopsWhenTold
@@ -47,6 +48,7 @@ MakeMember = Callable[..., SimMember]
 INVARIANTS: Final[tuple[Callable[["World"], Invariant], ...]] = (
     *all_invariants,
     InputsFirst,
+    StaysWithin,
     ComesToRest,
     ToldIsStored,
     StopsWhenTold,

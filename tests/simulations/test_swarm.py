@@ -68,6 +68,9 @@ FIRST = {
     "swapped-inputs": 9,
     "unheard-failures": 9,
     "endless-rides": 9,
+    "unheeded-labels": 8,
+    "unstored-labels": 25,
+    "half-read-labels": 25,
 }
 
 

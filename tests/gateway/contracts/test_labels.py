@@ -117,8 +117,7 @@ def test_no_labelled_data_goes_to_a_site_that_knows_no_labels(town):
     refusal = market.verdicts(terms)[paris.number]
     assert refusal.reason == Reason.OUTSIDE_LABEL
     assert refusal.text == (
-        "is of an older version, which knows no labels of data: object book may lie only not at "
-        "rome"
+        "is of an older version, which knows no labels of data: object book may not lie at rome"
     )
 
 
