@@ -591,7 +591,7 @@ class Client(concurrent.futures.Executor):
             ValueError: keys need each other; the text names them.
             Exception: that of the first task that failed.
         """
-        found = submit_plan(plan(dsk, keys), keys, self.submit, self.put)
+        found = submit_plan(plan(dsk, keys), keys, self.submit, self.put, self._named)
         try:
             return values(found, keys)
         except BaseException:
@@ -619,8 +619,12 @@ class Client(concurrent.futures.Executor):
             graph = merged(parts, optimize_graph=optimize_graph)
             futures = self.persist(graph, [keys_of(each) for each in parts])
             return [rebuilt(each, futures.__getitem__) for each in parts]
-        found = submit_plan(plan(dsk, keys), keys, self.submit, self.put)
+        found = submit_plan(plan(dsk, keys), keys, self.submit, self.put, self._named)
         return {key: found[key] for key in flatten(keys)}
+
+    def _named(self, name: str) -> Callable[..., TaskFuture[Any]]:
+        """Return `submit` of a view with this name, unless the user has named the jobs."""
+        return self.submit if self._options.name else self.options(name=name).submit
 
     @property
     def _max_workers(self) -> int:

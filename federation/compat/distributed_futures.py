@@ -14,7 +14,7 @@ from federation.compat.tasks import same
 from federation.engine.futures import TaskFuture, abandon_all, helped_all
 from federation.engine.objects import ObjectRef
 from federation.errors import DependencyFailed
-from federation.loops.waits import until_done
+from federation.loops.waits import in_its_loop, until_done
 from federation.words import Length, read_timeout
 
 T = TypeVar("T")
@@ -111,11 +111,15 @@ class Future(Generic[T]):
 
     def add_done_callback(self, fn: Callable[["Future[T]"], object]) -> None:
         """Call fn(future) when it is done, in another thread; at once if it is."""
-        held = self._held
+        held, call = self._held, in_its_loop(fn)
         if isinstance(held, TaskFuture):
-            held.add_done_callback(lambda _: fn(self))
+            held.add_done_callback(lambda _: call(self))
         else:
-            fn(self)
+            call(self)
+
+    def remove_done_callback(self, fn: Callable[["Future[T]"], object]) -> int:
+        """Do nothing: `asyncio.wait` removes its callback when its task waits no more."""
+        return 0
 
     def __await__(self) -> Generator[Any, Any, T]:
         return self._awaited().__await__()

@@ -14,7 +14,7 @@ from federation.errors import (
     TaskCrashed,
     WorkerLost,
 )
-from federation.loops.waits import until_done
+from federation.loops.waits import WaitedInLoops, until_done
 from federation.words import Length, read_timeout
 
 # A task that waits so long for a call of its own that has not begun runs it itself.
@@ -50,7 +50,7 @@ class ProfileResult:
     cpu_time_s: float = 0.0
 
 
-class ScalerFuture(concurrent.futures.Future[Any]):
+class ScalerFuture(WaitedInLoops[Any]):
     """The future of a call, as of Scaler: `running()` from the beginning.
 
     Args:

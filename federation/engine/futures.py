@@ -26,7 +26,7 @@ from federation.engine.inquiries import (
 )
 from federation.engine.objects import LeftResult, ObjectRef
 from federation.errors import DependencyFailed, SerializationError
-from federation.loops.waits import until_done
+from federation.loops.waits import WaitedInLoops, until_done
 from federation.messages.printed import STDOUT
 from federation.objects.labels import DataLabel
 from federation.objects.left import REF
@@ -68,7 +68,7 @@ class FutureEngine(DrivenEngine, Protocol):
         """Cancels calls."""
 
 
-class TaskFuture(concurrent.futures.Future[T]):
+class TaskFuture(WaitedInLoops[T]):
     """The future of one task: a real concurrent.futures.Future that can cancel on the grid.
 
     Attributes:

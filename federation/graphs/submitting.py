@@ -5,9 +5,12 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from federation.errors import DependencyFailed, ObjectRefused, RemoteTraceback, SerializationError
+from federation.graphs.naming import job_name
+from federation.graphs.nodes import evaluated, run_node
 from federation.graphs.reading import GraphCall, GraphPlan, KeyRef, filled_in, flatten, nested
 
 LARGE_BYTES: Final = 1 << 20  # plain values of this size are written once, where objects are kept
+OURS: Final = (evaluated, run_node)  # they run nodes of any layer
 
 
 def submit_plan(
@@ -15,6 +18,7 @@ def submit_plan(
     keys: Any,
     submit: Callable[..., Future[Any]],
     put: Callable[[Any], Any],
+    named: Callable[[str], Callable[..., Future[Any]]] | None = None,
 ) -> dict[Hashable, Any]:
     """Submit the calls of a graph in order; return the future, or the plain value, of each key.
 
@@ -22,7 +26,18 @@ def submit_plan(
         keys: those that are wanted; results of other calls are not opened here.
         submit: as of a client.
         put: as of a client; may raise ObjectRefused.
+        named: returns `submit` of a client whose jobs have a name, for the nodes that a function of
+            ours runs; by default they have the name of that function.
     """
+    submits: dict[int, Callable[..., Future[Any]]] = {}
+
+    def submit_of(function: Any) -> Callable[..., Future[Any]]:
+        if named is None or not any(function is each for each in OURS):
+            return submit
+        if id(function) not in submits:
+            submits[id(function)] = named(job_name(plan, function))
+        return submits[id(function)]
+
     wanted = set(flatten(keys))
     found: dict[Hashable, Any] = {}
     made: list[Future[Any]] = []  # futures that the graph has from elsewhere are not among them
@@ -32,7 +47,7 @@ def submit_plan(
             found[key], given[key] = found[step.key], given[step.key]
         elif isinstance(step, GraphCall):
             arguments = [filled_in(each, given.__getitem__) for each in step.arguments]
-            found[key] = given[key] = submit(step.function, *arguments)
+            found[key] = given[key] = submit_of(step.function)(step.function, *arguments)
             made.append(found[key])
         else:
             found[key], given[key] = step, as_argument(step, put)

@@ -10,9 +10,10 @@ import concurrent.futures
 import contextlib
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+OF_LOOPS: Final = "asyncio.tasks"  # its callbacks change futures of the loop, without a lock
 
 
 def _nothing() -> None:
@@ -101,3 +102,53 @@ async def in_thread(threads: concurrent.futures.Executor, function: Callable[[],
     future = threads.submit(function)
     await until_done(future, future.cancel)
     return future.result()
+
+
+class _InItsLoop:
+    """A done callback that runs in the event loop in which it was registered."""
+
+    def __init__(self, fn: Callable[[Any], object], loop: asyncio.AbstractEventLoop) -> None:
+        self._fn = fn
+        self._loop = loop
+
+    def __call__(self, future: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits any more
+            self._loop.call_soon_threadsafe(self._fn, future)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is this callback: `asyncio.wait` removes what it has registered."""
+        return self is other or self._fn == other
+
+    def __hash__(self) -> int:
+        return hash(self._fn)
+
+
+def in_its_loop(fn: Callable[[Any], object]) -> Callable[[Any], object]:
+    """Return a done callback that another thread may call, in place of one of asyncio's own.
+
+    `asyncio.wait` registers its callback with what it is given. It expects to be called in its
+    loop: called in another thread, it sets a result there, and the loop sleeps on for ever. A
+    callback of anybody else is returned as it is.
+    """
+    if getattr(fn, "__module__", None) != OF_LOOPS:
+        return fn
+    try:
+        return _InItsLoop(fn, asyncio.get_running_loop())
+    except RuntimeError:
+        return fn
+
+
+class WaitedInLoops(concurrent.futures.Future[T]):
+    """A future of concurrent.futures that `asyncio.wait` takes as it is."""
+
+    def add_done_callback(self, fn: Callable[[Any], object]) -> None:
+        """Call fn(future) when it is done, in any thread; at once if it is."""
+        super().add_done_callback(in_its_loop(fn))
+
+    def remove_done_callback(self, fn: Callable[[Any], object]) -> int:
+        """Forget a callback; return how often it was registered. For `asyncio.wait`."""
+        mine: Any = self
+        with self._condition:
+            before: list[Any] = mine._done_callbacks
+            mine._done_callbacks = [each for each in before if each != fn]
+            return len(before) - len(mine._done_callbacks)

@@ -53,6 +53,29 @@ def test_futures_of_a_client_can_be_awaited(library, client):
     run(library, main)
 
 
+def test_functions_of_asyncio_take_futures(library, client):
+    if library == "trio":
+        pytest.skip("functions of asyncio")
+
+    async def main():
+        def call():
+            return client.submit(square, 3, 0.05)
+
+        done, rest = await asyncio.wait({call(), call()})
+        assert sorted(each.result() for each in done) == [9, 9]
+        assert not rest
+        assert await asyncio.gather(call(), call()) == [9, 9]
+        assert await asyncio.wait_for(call(), LIMIT_S) == 9
+        assert await asyncio.shield(call()) == 9
+        assert await asyncio.ensure_future(call()) == 9
+        assert await asyncio.wrap_future(call()) == 9
+        assert [await each for each in asyncio.as_completed([call()])] == [9]
+        with pytest.raises(TypeError, match="a coroutine was expected"):
+            asyncio.create_task(call())  # noqa: RUF006 - refused
+
+    run(library, main)
+
+
 def test_the_loop_goes_on_while_calls_run(library, shared_site, tmp_path):
     async def main():
         async with AsyncClient(shared_site.address) as client:

@@ -1,5 +1,6 @@
 """The interface of dask.distributed, on a real gateway."""
 
+import asyncio
 import time
 from typing import Any, NamedTuple
 
@@ -206,6 +207,12 @@ def test_failures_and_late_futures_as_they_are_done(cluster, tmp_path):
     (tmp_path / "end").touch()
 
 
+def test_jobs_of_nodes_have_the_names_of_their_layers(cluster):
+    assert da.ones(8, chunks=2).sum().compute() == 8
+    names = [job["name"] for job in cluster.grid.ask("jobs", limit=20)]
+    assert any(name.startswith("dask: sum-aggregate") for name in names), names
+
+
 @pytest.mark.parametrize("library", ["asyncio", "trio"])
 def test_event_loops(cluster, library):
     async def main():
@@ -213,6 +220,9 @@ def test_event_loops(cluster, library):
         assert await cluster.scatter(5) == 5
         found = [await each async for each in as_completed(cluster.map(inc, range(3)))]
         assert sorted(found) == [1, 2, 3]
+        if library == "asyncio":
+            calls = {cluster.submit(inc, 1), cluster.scatter(5)}
+            assert (await asyncio.wait(calls))[0] == calls
 
     anyio.run(main, backend=library)
     with pytest.raises(ValueError, match=r"federation\.AsyncClient"):

@@ -24,6 +24,31 @@ def test_only_calls_of_the_graph_are_inner():
     assert found["y"].call == (abs, (given,))
 
 
+class Unhashable:
+    """A callable that compares as arrays do."""
+
+    __hash__ = None
+
+    def __eq__(self, other):
+        raise ValueError("ambiguous")
+
+    def __call__(self, value):
+        return value
+
+
+def test_nodes_that_our_functions_run_are_submitted_under_the_name_of_their_layers():
+    names = []
+
+    def named(name):
+        names.append(name)
+        return submit
+
+    graph = {"x": 1, "both": (pow, (pow, "x", 2), 3), "pair": ["both", (abs, "x")]}
+    keys = ["pair", "own"]
+    submit_plan(plan(graph | {"own": (Unhashable(), "x")}, keys), keys, submit, abs, named)
+    assert names == ["graph: pair, both"]
+
+
 class Lazy:
     """As a delayed value of Dask: it has any attribute, but those of protocols."""
 

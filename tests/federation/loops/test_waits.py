@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from federation.loops.iterating import AsyncResults, CompletedFutures
-from federation.loops.waits import in_thread, until_done
+from federation.loops.waits import WaitedInLoops, in_its_loop, in_thread, until_done
 
 pytestmark = [pytest.mark.real, pytest.mark.parametrize("library", ["asyncio", "trio"])]
 LIMIT_S = 60.0
@@ -197,3 +197,34 @@ def test_outside_of_a_loop_there_is_an_error(library):
     with pytest.raises(RuntimeError, match="no running event loop"):
         waiting.send(None)
     assert asyncio.iscoroutine(waiting)
+
+
+def test_asyncio_waits_for_a_future_that_another_thread_ends(library):
+    if library == "trio":
+        pytest.skip("asyncio alone has `wait`")
+    one, other = WaitedInLoops(), WaitedInLoops()
+
+    async def main():
+        ender = threading.Thread(target=one.set_result, args=(1,))
+        asyncio.get_running_loop().call_soon(ender.start)
+        done, rest = await asyncio.wait({one, other}, return_when=asyncio.FIRST_COMPLETED)
+        assert (done, rest) == ({one}, {other})
+        assert not other._done_callbacks  # asyncio has removed its own
+        other.set_result(2)
+        assert (await asyncio.wait({one, other}))[0] == {one, other}  # done before
+
+    run(library, main)
+
+
+def test_other_callbacks_are_called_where_the_future_ends(library):
+    future, seen = WaitedInLoops(), []
+
+    async def main():
+        future.add_done_callback(lambda _: seen.append(threading.current_thread()))
+        ender = threading.Thread(target=future.set_result, args=(1,))
+        ender.start()
+        ender.join(LIMIT_S)
+        assert seen == [ender]
+        assert in_its_loop(seen.append) == seen.append
+
+    run(library, main)
