@@ -1,9 +1,63 @@
-"""Reads files that are named to us: regular ones, up to a size, without waiting."""
+"""Files that users name: reads regular ones, up to a size, without waiting; formats by name."""
 
 import errno
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
+
+# Endings that promise a format. Another one, as of `costs.2026-11`, promises nothing.
+FORMATS: Final = frozenset(
+    [
+        ".bmp",
+        ".bz2",
+        ".csv",
+        ".db",
+        ".doc",
+        ".docx",
+        ".dot",
+        ".eps",
+        ".gif",
+        ".gz",
+        ".htm",
+        ".html",
+        ".jpeg",
+        ".jpg",
+        ".json",
+        ".jsonl",
+        ".md",
+        ".mermaid",
+        ".ods",
+        ".orc",
+        ".parquet",
+        ".pdf",
+        ".png",
+        ".ps",
+        ".sql",
+        ".sqlite",
+        ".sqlite3",
+        ".svg",
+        ".svgz",
+        ".tar",
+        ".tex",
+        ".tgz",
+        ".tif",
+        ".tiff",
+        ".toml",
+        ".tsv",
+        ".txt",
+        ".webp",
+        ".xls",
+        ".xlsx",
+        ".xml",
+        ".xz",
+        ".yaml",
+        ".yml",
+        ".zip",
+        ".zst",
+    ]
+)
 
 
 def read_regular(path: Path, bytes_max: int) -> bytes:
@@ -36,3 +90,20 @@ def shown_path(path: Path) -> str:
 def open_at_once(path: str, flags: int) -> int:
     """An opener for `open` that does not wait for the writer of a named pipe."""
     return os.open(path, flags | os.O_NONBLOCK)
+
+
+def check_format(path: Path, written: Mapping[str, str]) -> None:
+    """Refuse a name that promises another format than the file will have. Pure.
+
+    Args:
+        path: the file that is to be written.
+        written: the endings that are right, in small letters, each with the name of its format.
+
+    Raises ValueError, which names these.
+    """
+    ending = path.suffix.lower()
+    if ending in FORMATS and ending not in written:
+        right = " or ".join(f"{each} ({name})" for each, name in written.items())
+        raise ValueError(
+            f"{path}: no {ending} file can be written here; its name may end in {right}"
+        )

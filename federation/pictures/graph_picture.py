@@ -11,8 +11,11 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
+from federation.files import check_format
+
 BOXES_MAX: Final = 60
 NAME_CHARS: Final = 26
+PICTURES: Final = {".svg": "SVG", ".html": "a page", ".htm": "a page"}
 WIDTH, HEIGHT, GAP_X, GAP_Y, EDGE = 200, 62, 70, 22, 14
 COLOURS: Final = {"done": "#2e7d32", "failed": "#c62828", "running": "#1565c0"}
 
@@ -118,8 +121,12 @@ class GraphPicture:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write it to a file: as a page where its name ends in .html, else as SVG."""
+        """Write it to a file: as a page where its name ends in .html, else as SVG.
+
+        Raises ValueError for a name of another format, as .png.
+        """
         path = Path(path)
+        check_format(path, PICTURES)
         text = self.html if path.suffix.lower() in (".html", ".htm") else self.svg
         path.write_text(text, encoding="utf-8")
 

@@ -17,6 +17,7 @@ from gateway.cli.operate.own_files import configuration_here
 from gateway.cli.shared import show
 from gateway.cli.shared.common import config_file_option, confirm, yes_option
 from gateway.cli.shared.moments import LengthType
+from gateway.cli.shared.output_files import SQLITE, OutputFile
 from gateway.config.site import SiteConfig, make_folder
 from gateway.ledger.accounting.journal import ACCOUNT_FIELDS
 from gateway.ledger.audit.audit import audit as run_audit
@@ -84,7 +85,7 @@ def upgrade(config: SiteConfig, as_json: bool) -> None:
         )
 
 
-@_command(click.argument("file", type=click.Path(path_type=Path)))
+@_command(click.argument("file", type=OutputFile(SQLITE)))
 def backup(config: SiteConfig, file: Path, as_json: bool) -> None:
     """Write the whole database to FILE, an SQLite file; the gateway may be running."""
     _tell(copying.backup(config.database_url, file), as_json, f"written to {file}")

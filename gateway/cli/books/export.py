@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -17,6 +17,7 @@ from gateway.cli.operate.own_files import configuration_here
 from gateway.cli.shared import show
 from gateway.cli.shared.common import config_file_option, json_option
 from gateway.cli.shared.moments import span_options
+from gateway.cli.shared.output_files import CSV, PARQUET, TEXT, XML, OutputFile, check_name
 from gateway.ledger.db.checks import HOUR_S
 from gateway.ledger.db.database import snapshot
 from gateway.ledger.db.errors import StoreError
@@ -74,8 +75,15 @@ class _Period:
         return chain(self.runs(connection, everywhere=everywhere), refunds)
 
 
-def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], click.Command]:
-    """Decorate a command on a configured database, for a period, with or without an output file."""
+def _command(
+    written: Mapping[str, str],
+    *options: Callable[..., Any],
+    check: Callable[[dict[str, Any]], None] = lambda _given: None,
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Decorate a command on a configured database, for a period, with or without an output file.
+
+    Its name may have the endings of `written`. `check` refuses options that do not fit each other.
+    """
 
     def decorate(command: Callable[..., Any]) -> click.Command:
         @functools.wraps(command)
@@ -90,6 +98,7 @@ def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], cli
             out: Path | None = given["out"]
             if as_json and out is None:
                 raise click.UsageError("--json needs --out FILE: without it the export is printed")
+            check(given)
             config, _ = configuration_here(path, state)
             try:
                 with snapshot(config.database_url) as connection:
@@ -107,7 +116,7 @@ def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], cli
             click.option("--state", metavar="DIR", help="The folder of the database."),
             config_file_option,
             click.option(
-                "--out", metavar="FILE", type=click.Path(path_type=Path), help="The file to write."
+                "--out", metavar="FILE", type=OutputFile(written), help="The file to write."
             ),
             span_options,
             *reversed(options),
@@ -118,13 +127,26 @@ def _command(*options: Callable[..., Any]) -> Callable[[Callable[..., Any]], cli
     return decorate
 
 
-@_command(click.option("--parquet", is_flag=True, help="Write Parquet instead of CSV."))
+def _check_focus(given: dict[str, Any]) -> None:
+    """Refuse a file whose name and format differ. Raises click.UsageError."""
+    out: Path | None = given["out"]
+    if given["parquet"]:
+        if out is None:
+            raise click.UsageError("--parquet needs --out FILE")
+        check_name(out, PARQUET)
+    elif out is not None and out.suffix.lower() in PARQUET:
+        raise click.UsageError(f"{out} would be CSV: give --parquet, too, or name it .csv")
+
+
+@_command(
+    CSV | PARQUET,
+    click.option("--parquet", is_flag=True, help="Write Parquet instead of CSV."),
+    check=_check_focus,
+)
 def focus(
     connection: Connection, site: str, period: _Period, out: Path | None, parquet: bool
 ) -> None:
     """FOCUS 1.2 (FinOps): the cost of usage, by the hour, with corrections."""
-    if parquet and out is None:
-        raise click.UsageError("--parquet needs --out FILE")
     hours = reading.priced_hours(connection, *period.hours)
     corrections = reading.corrections(connection, period.start_at_s, period.end_at_s)
     rows: Iterator[Row] = charges(site, hours, corrections)
@@ -185,7 +207,7 @@ _speed = click.option(
 )
 
 
-@_command(_everywhere)
+@_command(XML, _everywhere)
 def usage_record(
     connection: Connection, site: str, period: _Period, out: Path | None, everywhere: bool
 ) -> None:
@@ -194,7 +216,7 @@ def usage_record(
     _write(usage_records(site, runs), out)
 
 
-@_command(_everywhere, _speed)
+@_command(XML, _everywhere, _speed)
 def car(
     connection: Connection,
     site: str,
@@ -208,7 +230,7 @@ def car(
     _write(computing_records(site, runs, benchmark), out)
 
 
-@_command(_everywhere, _speed)
+@_command(TEXT, _everywhere, _speed)
 def apel(
     connection: Connection,
     site: str,
@@ -222,7 +244,7 @@ def apel(
     _write(apel_messages.job_messages(site, runs, benchmark), out)
 
 
-@_command(_everywhere, _speed)
+@_command(TEXT, _everywhere, _speed)
 def apel_summary(
     connection: Connection,
     site: str,
@@ -236,7 +258,7 @@ def apel_summary(
     _write(apel_messages.summary_messages(site, hours, benchmark), out)
 
 
-@_command(_everywhere)
+@_command(TEXT, _everywhere)
 def apel_sync(
     connection: Connection, site: str, period: _Period, out: Path | None, everywhere: bool
 ) -> None:

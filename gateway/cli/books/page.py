@@ -14,13 +14,14 @@ from gateway.cli.shared.common import (
     reach_options,
 )
 from gateway.cli.shared.moments import span_options
+from gateway.cli.shared.output_files import PAGE, OutputFile
 from gateway.ledger.output.files import write_whole
 from gateway.ledger.page.facts import from_plain
 from gateway.ledger.page.headline import BudgetLeft
 
 
 @click.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", type=OutputFile(PAGE))
 @span_options
 @reach_options
 @json_option

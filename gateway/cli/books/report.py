@@ -27,6 +27,7 @@ from gateway.cli.shared.common import (
     reach_options,
 )
 from gateway.cli.shared.moments import span_options
+from gateway.cli.shared.output_files import PARQUET, OutputFile
 from gateway.ledger.output.files import write_whole
 from gateway.ledger.reports import ALL, Cell, ReportTable, to_csv, write_parquet
 from gateway.ledger.reports.keys import CHOICES, key_of
@@ -51,14 +52,19 @@ def _formats(command: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a command with the output options as_csv, as_json, parquet, at most one of them."""
 
     @functools.wraps(command)
-    def wrapped(*, as_csv: bool, as_json: bool, parquet: str | None, **rest: Any) -> Any:
+    def wrapped(*, as_csv: bool, as_json: bool, parquet: Path | None, **rest: Any) -> Any:
         if as_csv + as_json + (parquet is not None) > 1:
             raise click.UsageError("give only one of --csv, --json and --parquet")
         return command(as_csv=as_csv, as_json=as_json, parquet=parquet, **rest)
 
     made: Callable[..., Any] = wrapped
     for option in (
-        click.option("--parquet", metavar="FILE", help="Write Parquet; needs gridfed[parquet]."),
+        click.option(
+            "--parquet",
+            metavar="FILE",
+            type=OutputFile(PARQUET),
+            help="Write Parquet; needs gridfed[parquet].",
+        ),
         click.option("--json", "as_json", is_flag=True, help="Print JSON."),
         click.option("--csv", "as_csv", is_flag=True, help="Print CSV."),
         exact_option,
@@ -191,7 +197,7 @@ def _report(
     *,
     as_csv: bool,
     as_json: bool,
-    parquet: str | None,
+    parquet: Path | None,
     reach: DialOptions,
     all_users: bool,
     **asked: Any,
@@ -202,14 +208,14 @@ def _report(
         _print(made)
 
 
-def _write(made: ReportTable, *, as_csv: bool, as_json: bool, parquet: str | None) -> bool:
+def _write(made: ReportTable, *, as_csv: bool, as_json: bool, parquet: Path | None) -> bool:
     """Write a report in the requested form; return False if it is for people."""
     if as_json:
         write_json(made)
     elif as_csv:
         click.echo(to_csv(made), nl=False)
     elif parquet is not None:
-        write_whole(Path(parquet), functools.partial(write_parquet, made))
+        write_whole(parquet, functools.partial(write_parquet, made))
         show.say(f"{count(len(made.rows), 'row')} written to {parquet}")
     return as_json or as_csv or parquet is not None
 

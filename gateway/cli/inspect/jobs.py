@@ -24,6 +24,7 @@ from gateway.cli.shared.common import (
     of_users,
     reach_options,
 )
+from gateway.cli.shared.output_files import PICTURES, OutputFile
 
 SHOWN_MAX: Final = 3  # names in a column of a worker
 
@@ -220,7 +221,7 @@ def _state(row: dict[str, Any]) -> str:
     "--graph",
     "picture",
     metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=OutputFile(PICTURES),
     help="Write a picture of the job's graph: SVG, or a page if the name ends in .html.",
 )
 @errors_to_exit_codes
