@@ -414,6 +414,15 @@ class Client(concurrent.futures.Executor):
         """
         return self._engines.nearest().objects.find(name, self._options.project, user)
 
+    def release(self, name: str) -> str:
+        """Take the name of an object back before it expires; return what holds it still.
+
+        The object is freed once no client, job or other name holds it: the text is empty then.
+
+        Raises ObjectLost when this user has named no object so in the view's project.
+        """
+        return self._engines.nearest().objects.drop(name, self._options.project)
+
     def _label_of(self, engine: ClientEngine, payload: SealedCall) -> DataLabel:
         return engine.objects.label_of(payload, self._options.project)
 

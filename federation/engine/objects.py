@@ -433,6 +433,16 @@ class ClientObjects:
             raise ResidencyRefused(why)
         return meet(labels)
 
+    def drop(self, name: str, project: str) -> str:
+        """Take an own name of an object back; return what holds it still. Raises ObjectLost."""
+        try:
+            found = self._engine.ask("drop_object", {"name": name, "project": project})
+        except GatewayUnreachable:
+            raise
+        except GridError as error:
+            raise ObjectLost(str(error)) from None
+        return "" if found["freed"] else str(found["text"])
+
     def _send(
         self,
         segment: Segment,

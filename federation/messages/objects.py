@@ -127,6 +127,16 @@ class DropObject:
 
 
 @dataclass(frozen=True, slots=True)
+class DropName:
+    """Gateway → host: a user has taken this name back; the object is held by others still."""
+
+    kind: ClassVar[str] = "drop-name"
+    scope: Text
+    user: Text
+    name: Text
+
+
+@dataclass(frozen=True, slots=True)
 class HolderGone:
     """Gateway → host: this session is over: end its connections, and take its tickets no more."""
 
@@ -257,6 +267,7 @@ class HostReady:
     ends_sessions: bool = False  # whether it knows HolderGone, and tickets that are for a time
     notes_holders: bool = False  # whether it knows NoteHolder
     keeps_labels: bool = False  # whether it knows NoteLabel
+    drops_names: bool = False  # whether it knows DropName
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +306,6 @@ OBJECT_MESSAGES = Catalogue(
         *(OpenHost, HostOpen, PutObject, ObjectKept, GetObject, ObjectHere, ObjectMissing),
         *(DropObject, SetUpHost, AdoptHost, HeldBefore, NamedBefore, HostReady, StopHost),
         *(SealedObject, SettleObject, HolderGone, GetManifest, ManifestPart),
-        *(NoteHolder, HolderBefore, NoteLabel, ObjectMoved),
+        *(NoteHolder, HolderBefore, NoteLabel, ObjectMoved, DropName),
     ]
 )

@@ -94,6 +94,7 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "object_host": ("project",),
         "object": ("project", "digest", "name", "user"),
         "hold_objects": ("project", "digests"),
+        "drop_object": ("project", "name", "user"),
         "objects": ("project", "by", "lost", ALL_USERS),
         "probe_pool": ("pool", "tag", "wait_s"),
         "jobs": ("limit", "user", "project", "name", "state", "after", ALL_USERS),
@@ -139,11 +140,11 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
 LOGGED: Final = frozenset(
     {
         *("drain", "reload", "change_rules", "cancel_change", "write_off", "reserve", "unreserve"),
-        *(*job_desk.VERBS, *books_desk.ORDERS),
+        *("drop_object", *job_desk.VERBS, *books_desk.ORDERS),
     }
 )
 # Orders of which those of one user are limited in their rate.
-PACED: Final = frozenset({"forget", "reserve", "unreserve", *job_desk.VERBS})
+PACED: Final = frozenset({"forget", "drop_object", "reserve", "unreserve", *job_desk.VERBS})
 
 
 class Desk:

@@ -8,6 +8,7 @@ from federation.objects.manifests import digest_text, read_digest
 from federation.reasons import Reason
 from federation.users import check_project
 from federation.wishes import USUAL_PROJECT
+from federation.words import count, size_text
 from gateway.api.context import BadQuestion, SiteContext
 from gateway.objects.billing import HeldSoFar
 from gateway.objects.catalogue import HeldObject, sums
@@ -60,6 +61,49 @@ async def _object(site: SiteContext, asker: Asker, details: dict[str, Any]) -> A
     if held is None:
         raise BadQuestion(f"project {project} has no object {details['digest']} here")
     return _plain(site, held)
+
+
+async def _drop(site: SiteContext, asker: Asker, details: dict[str, Any]) -> Any:
+    """Take a name of an object back: {name, user, project} → {…, freed, text}.
+
+    Users drop their own names, operators those of all users. Other holders keep the object.
+    """
+    objects, project, name = _objects(site), _project(asker, details), details.get("name")
+    user = details.get("user", asker.user)
+    if not isinstance(name, str) or not isinstance(user, str):
+        raise BadQuestion("name and user must be texts", Reason.BAD_REQUEST)
+    if user != asker.user and not asker.is_operator:
+        raise BadQuestion(
+            f"the objects of user {user!r:.80} are theirs, or an operator's, to drop",
+            Reason.SCOPE_MISSING,
+        )
+    await objects.settled()
+    held = objects.catalogue.named(project, user, name)
+    if held is None:
+        raise BadQuestion(
+            f"user {user!r:.80} has named no object {name!r:.80} here in project {project}: "
+            "`gridfed objects` lists yours"
+        )
+    is_kept = objects.unname(held, user, name)
+    others = still_held(held.to_plain()) if is_kept else ""
+    freed = f"still held by {others}" if is_kept else f"{size_text(held.size)} freed"
+    return {
+        **held.to_plain(),
+        "name": name,
+        "owner": user,
+        "freed": not is_kept,
+        "text": f"object {name!r} of {user} in project {project} dropped: {freed}",
+    }
+
+
+def still_held(row: dict[str, Any]) -> str:
+    """Return the holders of an object in words: `1 session, job 01abc… and 2 more, name x of ann`."""
+    parts = [count(row["sessions"], "client session")] if row["sessions"] else []
+    if row["jobs"]:
+        more = f" and {len(row['jobs']) - 1:,} more" if len(row["jobs"]) > 1 else ""
+        parts.append(f"job {row['jobs'][0]}{more}")
+    parts += [f"name {each['name']!r} of {each['user']}" for each in row["names"][:3]]
+    return ", ".join(parts) or "clients of the gateway that was lost, which may come back"
 
 
 async def _hold(site: SiteContext, asker: Asker, details: dict[str, Any]) -> Any:
@@ -169,4 +213,5 @@ VERBS: Final[dict[str, Callable[..., Awaitable[Any]]]] = {
     "object": _object,
     "hold_objects": _hold,
     "objects": _listed,
+    "drop_object": _drop,
 }

@@ -453,6 +453,15 @@ class ObjectCatalogue:
         self._by_session[session].discard(held.key)
         return self._gone([held.key])
 
+    def unname(self, scope: str, user: str, name: str) -> list[ObjectKey]:
+        """Take a name back before it expires."""
+        key = self._names.pop((scope, user, name), None)
+        if key is None:
+            return []
+        del self._held[key].names[user, name]
+        self._lose(self._held[key], user)
+        return self._gone([key])
+
     def session_ended(self, session: int) -> list[ObjectKey]:
         """Let go of all that a session held."""
         keys = self._by_session.pop(session, set())

@@ -33,6 +33,7 @@ from federation.clocks import MonoS, UtcS
 from federation.errors import ProtocolError
 from federation.messages.objects import (
     AdoptHost,
+    DropName,
     DropObject,
     GetManifest,
     GetObject,
@@ -168,7 +169,13 @@ class ObjectHost:
 
     @staticmethod
     def _ready() -> HostReady:
-        return HostReady(os.getpid(), ends_sessions=True, notes_holders=True, keeps_labels=True)
+        return HostReady(
+            os.getpid(),
+            ends_sessions=True,
+            notes_holders=True,
+            keeps_labels=True,
+            drops_names=True,
+        )
 
     async def _serve_gateway(self, messages: list[tuple[Any, int]]) -> bool:
         """Obey the gateway until it is gone (True) or says stop (False)."""
@@ -216,6 +223,8 @@ class ObjectHost:
             case DropObject(scope, digest):
                 for pipe in self._shelf.drop(ObjectKey(scope, digest)):
                     self._nursery.start_soon(_tell, pipe, message)
+            case DropName(scope, user, name):
+                self._shelf.unname(scope, user, name)
             case NoteHolder(scope, digest, user, since_s):
                 at = None if since_s is None else UtcS(since_s)
                 self._shelf.note_holder(ObjectKey(scope, digest), user, at)

@@ -22,6 +22,7 @@ from federation.clocks import MonoS, UtcS
 from federation.errors import ProtocolError
 from federation.messages.objects import (
     NAMED_MAX_S,
+    DropName,
     DropObject,
     HeldBefore,
     HolderBefore,
@@ -122,6 +123,7 @@ class ObjectKeeper:
         self.narrow: Callable[[str, list[DataLabel]], None] = lambda *_: None
         self.why_not_here: Callable[[DataLabel], str] = lambda _label: ""  # why data can't lie here
         self.on_lost: Callable[[], None] = lambda: None  # is called when all objects are lost
+        self._drops_names = False  # whether the object host does: one of before does not
         self._ends_sessions = False  # whether the object host does: one of before does not
         self._ticketed: set[int] = set()  # sessions that have a ticket, of this host or the last
         self._ended = EndedSessions()  # of those: the next host takes the same tickets
@@ -269,7 +271,7 @@ class ObjectKeeper:
         self.catalogue.clear(self._utc_s())
         self.on_lost()
         self.holdings.host_ended()
-        self._ends_sessions = False
+        self._ends_sessions = self._drops_names = False
         self._ready = trio.Event()
         if was_ready:
             self._say(f"the object host has ended: {lost:,} objects are lost")
@@ -347,6 +349,7 @@ class ObjectKeeper:
         match message:
             case HostReady():
                 self.pid, self._ends_sessions = message.pid, message.ends_sessions
+                self._drops_names = message.drops_names
                 self.holdings.host_ready(notes_holders=message.notes_holders)
                 self._is_saved = self._save()
                 self._settle()
@@ -503,6 +506,14 @@ class ObjectKeeper:
             self.catalogue.take(held.key, session, user)
             self.holdings.account()
         return reason
+
+    def unname(self, held: HeldObject, user: str, name: str) -> bool:
+        """Take a user's name of an object back; return whether it is still held."""
+        gone = self.catalogue.unname(held.key.scope, user, name)
+        if self._drops_names and not gone:  # the next gateway would hear of it
+            self._order(DropName(held.key.scope, user, name))
+        self._drop(gone)
+        return not gone
 
     def let_go(self, session: int, scope: str, digests: Iterable[bytes]) -> None:
         """Let go of objects that a session needs no more."""

@@ -205,6 +205,12 @@ class ObjectShelf(Generic[FileT, ReaderT]):
         if key in self._held:
             self._held[key][1].label = tuple(label)
 
+    def unname(self, scope: str, user: str, name: str) -> None:
+        """Forget a user's name of an object."""
+        key = self._names.pop((scope, user, name), None)
+        if key is not None and key in self._held:
+            self._held[key][1].names.pop((user, name), None)
+
     def note_holder(self, key: ObjectKey, user: str, since_s: UtcS | None) -> None:
         """Note that a user holds an object since then, or (None) holds it no more."""
         if key not in self._held:

@@ -63,6 +63,7 @@ RIGHTS: Final[Mapping[str, Right]] = {
     **dict.fromkeys(("workers", "shares"), Right(RowScope.OWN, takes_all_users=True)),
     **dict.fromkeys(("object_host", "hold_objects"), Right(RowScope.OWN, (Scope.SUBMIT,))),
     "object": Right(RowScope.OWN),
+    "drop_object": Right(RowScope.OWN, _CONTROL),
     "objects": Right(RowScope.OWN, takes_all_users=True),
     **dict.fromkeys(("job", "running", "results", "logs", "explain"), Right(RowScope.OWN)),
     **dict.fromkeys(("forget", "unreserve"), Right(RowScope.OWN, (Scope.CANCEL, Scope.SUBMIT))),

@@ -26,13 +26,6 @@ def in_words(verb: str, details: Mapping[str, Any], found: Any = None) -> str:
     match verb:
         case "drain" | "drain_host":
             return _drain(verb, details, found)
-        case "hold" | "release":
-            return f"{verb} of job {written(details.get('job', ''))}"
-        case "prioritise":
-            job = written(details.get("job", ""))
-            return f"priority {written(details.get('priority', ''))} of job {job}"
-        case "job":
-            return f"order about job {written(details.get('job', ''))}"
         case "reload":
             return "reload of the configuration"
         case "change_rules":
@@ -47,7 +40,23 @@ def in_words(verb: str, details: Mapping[str, Any], found: Any = None) -> str:
             name, site = (written(details.get(key, "")) for key in ("name", "site"))
             return f"write-off of the slice of budget {name} that site {site} has"
         case _:
-            return _about_books(verb, details) or order_words(verb, details, found) or verb
+            own = _about_work(verb, details) or _about_books(verb, details)
+            return own or order_words(verb, details, found) or verb
+
+
+def _about_work(verb: str, details: Mapping[str, Any]) -> str:
+    job = written(details.get("job", ""))
+    match verb:
+        case "hold" | "release":
+            return f"{verb} of job {job}"
+        case "prioritise":
+            return f"priority {written(details.get('priority', ''))} of job {job}"
+        case "job":
+            return f"order about job {job}"
+        case "drop_object":
+            whose = f" of {written(details['user'])}" if details.get("user") else ""
+            return f"drop of object {written(details.get('name', ''))}{whose}"
+    return ""
 
 
 def _drain(verb: str, details: Mapping[str, Any], found: Any) -> str:

@@ -30,7 +30,51 @@ _COLUMNS: Final = (
 )
 
 
-@click.command()
+class _Objects(click.Group):
+    """`gridfed objects` lists; `gridfed objects drop` is another command. An object may have that
+    name, too: `gridfed objects list drop`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        is_help = bool(args) and args[0] in ctx.help_option_names
+        if not is_help and not (args and args[0] in self.commands):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Objects)
+def objects() -> None:
+    """List the objects at a site and their holders (list); drop a name (drop).
+
+    Without a command it lists: `gridfed objects [OBJECT]`, with the options of `list --help`.
+    """
+
+
+@objects.command()
+@click.argument("name")
+@click.option("--project", help="The project of the object, by default your usual one.")
+@click.option("--user", help="Of this user: for operators.")
+@reach_options
+@json_option
+@errors_to_exit_codes
+def drop(
+    name: str, project: str | None, user: str | None, reach: DialOptions, as_json: bool
+) -> None:
+    """Take the NAME of an object back before it expires.
+
+    The object is freed once no client, job or other name holds it. Users drop their own names, an
+    operator those of others; the gateway's log has it.
+    """
+    wanted = {"name": name, "project": project, "user": user}
+    found = ask(
+        reach, "drop_object", **{key: value for key, value in wanted.items() if value is not None}
+    )
+    if as_json:
+        show.as_json(found)
+    else:
+        show.say(found["text"])
+
+
+@objects.command("list")
 @click.argument("wanted", required=False, metavar="[OBJECT]")
 @click.option("--project", help="Of this project.")
 @click.option(
@@ -41,7 +85,7 @@ _COLUMNS: Final = (
 @json_option
 @all_users_option
 @errors_to_exit_codes
-def objects(
+def listed(
     wanted: str | None,
     project: str | None,
     by: str | None,

@@ -133,6 +133,35 @@ def is_over(process):
         return True
 
 
+def drop_by_command(site, name, code=0):
+    done = CliRunner().invoke(cli, ["objects", "drop", name, "--gateway", site.address])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_a_name_can_be_taken_back_and_stays_so_through_a_crash(make_site):
+    site = make_site(1)
+    with site.client() as client:
+        ref = client.put(np.ones(SIZE), name="book")
+        assert "still held by 1 client session" in client.release("book")
+        with pytest.raises(ObjectLost, match="has named no object 'book'"):
+            client.object("book")
+        host = host_of(site)
+        site.kill()
+        site.start()
+        assert client.submit(summed, ref).result() == SIZE
+        assert host_of(site) == host
+        assert client.ask("objects")[0]["names"] == []
+        del ref
+        client.put(np.zeros(SIZE), name="book")
+        wait_until(lambda: not any(each["sessions"] for each in client.ask("objects")))
+        assert drop_by_command(site, "book").endswith("dropped: 7.63 MiB freed\n")
+        assert "has named no object 'book'" in drop_by_command(site, "book", code=1)
+        assert "dropped: 7.63 MiB freed" in site.text()
+    listed = CliRunner().invoke(cli, ["objects", "x", "--gateway", site.address])
+    assert (listed.exit_code, "no object here has the name" in listed.output) == (1, True)
+
+
 def test_tasks_read_arrays_of_references_in_place_wherever_they_stand(client):
     array = np.arange(float(SIZE))
     ref = client.put(array)

@@ -42,6 +42,7 @@ def site():
             catalogue.why_not(held, user) or (not catalogue.take(held.key, session, user)) * "gone"
         ),
         settled=settled,
+        unname=lambda held, user, name: not catalogue.unname(held.key.scope, user, name),
         holdings=SimpleNamespace(so_far=lambda *_: HeldSoFar(7, 3), price=HoldPrice(1, "EUR")),
         take_again=lambda session, user, scope, digests: [
             each for each in digests if not catalogue.take(ObjectKey(scope, each), session, user)
@@ -116,3 +117,33 @@ async def test_lost_objects_are_listed_for_those_that_held_them(site):
     assert (row["digest"], row["lost_at_s"]) == (digest_text(DIGEST), 2000.0)
     assert await listed(site, Asker(2, "bob"), {"lost": True}) == []
     assert await listed(site, Asker(1, "ann"), {}) == []
+
+
+async def test_a_name_is_dropped_by_its_user_and_what_holds_the_object_still_is_told(site):
+    drop, catalogue = VERBS["drop_object"], site.objects.catalogue
+    details = {"project": "rates", "name": "curves"}
+    with pytest.raises(BadQuestion, match="user 'bob' has named no object 'curves' here"):
+        await drop(site, Asker(2, "bob"), details)
+    catalogue.hold("01abc", "ann", "rates", [DIGEST])
+    found = await drop(site, Asker(1, "ann"), details)
+    assert found["text"] == (
+        "object 'curves' of ann in project rates dropped: still held by 1 client session, job 01abc"
+    )
+    assert (found["freed"], found["names"]) == (False, [])
+    with pytest.raises(BadQuestion, match="has named no object"):
+        await drop(site, Asker(1, "ann"), details)
+
+
+async def test_an_operator_alone_drops_the_names_of_others(site):
+    drop, catalogue = VERBS["drop_object"], site.objects.catalogue
+    details = {"project": "rates", "name": "curves", "user": "ann"}
+    with pytest.raises(BadQuestion, match="are theirs, or an operator's, to drop") as told:
+        await drop(site, Asker(2, "bob"), details)
+    assert told.value.code == Reason.SCOPE_MISSING
+    catalogue.session_ended(1)
+    found = await drop(site, Asker(3, "root", is_operator=True), details)
+    assert found["freed"]
+    assert found["text"].endswith("dropped: 6 bytes freed")
+    assert not len(catalogue)
+    with pytest.raises(BadQuestion, match="must be texts"):
+        await drop(site, Asker(1, "ann"), {"name": 7})

@@ -118,7 +118,11 @@ async def running(*, fails=0, descriptors=1000, limits=()):
                 nursery.start_soon(ObjectHost(control, listener, descriptors=descriptors).run)
                 await gateway.send(SetUpHost(PLACE.key, ROOM, *limits))
                 ready = HostReady(
-                    os.getpid(), ends_sessions=True, notes_holders=True, keeps_labels=True
+                    os.getpid(),
+                    ends_sessions=True,
+                    notes_holders=True,
+                    keeps_labels=True,
+                    drops_names=True,
                 )
                 assert await gateway.receive() == [(ready, -1)]
                 site = Site(gateway, listener, place.address)

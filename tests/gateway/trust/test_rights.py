@@ -41,7 +41,7 @@ ADMIN = {
     "test_alert",
     "write_off",
 } | {*(*books_desk.ORDERS, *orders.VERBS)}
-CONTROL = {"hold", "release", "prioritise"}
+CONTROL = {"hold", "release", "prioritise", "drop_object"}
 OF_SCOPE = {
     Scope.SUBMIT: ANY | CONTROL | {"forget", "unreserve", "reserve", "object_host", "hold_objects"},
     Scope.CANCEL: ANY | CONTROL | {"forget", "unreserve"},
@@ -54,7 +54,7 @@ OF_SCOPE = {
 # Whose rows: these verbs name users, their jobs, and what is theirs.
 OWN = {"jobs", "job", "results", "explain", "forget", "reservations", "reserve", "unreserve"} | {
     *("workers", "shares", "report", "budgets", "running", "logs", *CONTROL),
-    *("object_host", "hold_objects", "object", "objects"),
+    *("object_host", "hold_objects", "object", "objects", "drop_object"),
 }
 
 
