@@ -657,7 +657,9 @@ class Desk:
         group, more = terms.get("group", ""), frozenset(terms["more_groups"])
         whose = Owner(row.user, group, row.project, more_groups=more)
         about = float(terms.get("priority", 0.0)), terms["wishes"].data
-        job = PastJob(name, row.state, row.reason, whose, *about)
+        shown = work_views.stored_job(row)
+        counts = {key: shown[key] for key in ("done", "failed", "cancelled", "first_error")}
+        job = PastJob(name, shown["state"], shown["reason"], whose, *about, **counts)
         versions = {each.rules for each in places}
         configs = await site.runtime.read(
             lambda: {each: self._keeper.config_of(each) for each in versions}

@@ -97,7 +97,7 @@ async def _drop(site: SiteContext, asker: Asker, details: dict[str, Any]) -> Any
 
 
 def still_held(row: dict[str, Any]) -> str:
-    """Return the holders of an object in words: `1 session, job 01abc… and 2 more, name x of ann`."""
+    """Return the holders of an object in words, as "1 client session, job 01abc… and 2 more"."""
     parts = [count(row["sessions"], "client session")] if row["sessions"] else []
     if row["jobs"]:
         more = f" and {len(row['jobs']) - 1:,} more" if len(row["jobs"]) > 1 else ""

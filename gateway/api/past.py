@@ -14,6 +14,7 @@ from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
 from federation.money import format_money
+from federation.words import count
 from gateway.base.job_states import REJECTED
 from gateway.config.pools import PoolConfig
 from gateway.config.site import SiteConfig
@@ -30,8 +31,11 @@ class PastJob(NamedTuple):
     """A job that has ended.
 
     Attributes:
+        state, reason: as people are shown them; `reason` is empty of a job with failed tasks.
         whose: its owner, with the groups that it was opened with.
         data: the classes of its data.
+        done, failed, cancelled: the number of its tasks that ended so.
+        first_error: of the first task that failed, in one line.
     """
 
     job: str
@@ -40,6 +44,19 @@ class PastJob(NamedTuple):
     whose: Owner
     priority: float
     data: frozenset[str]
+    done: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    first_error: str = ""
+
+    @property
+    def end(self) -> str:
+        """Its end in words: `partly failed: 2 of 4 tasks failed, the first with ValueError: …`."""
+        if self.failed:
+            total = self.done + self.failed + self.cancelled
+            first = f", the first with {self.first_error}" if self.first_error else ""
+            return f"{self.state}: {self.failed:,} of {count(total, 'task')} failed{first}"
+        return f"{self.state}{f': {self.reason}' if self.reason else ''}"
 
 
 def explain_past(
@@ -57,7 +74,7 @@ def explain_past(
         configs: the configuration in force, by version of the rules; a text: why it is not known.
     """
     rows = [_place(job, each, configs.get(each.rules, NOT_KNOWN)) for each in places]
-    ended = f"job {job.job} has ended ({job.state}{f': {job.reason}' if job.reason else ''})"
+    ended = f"job {job.job} has ended ({job.end})"
     if rows:
         where = f"{len(rows)} places or terms" if len(rows) > 1 else "one place"
         text = f"{ended}: its tasks ran in {where}"

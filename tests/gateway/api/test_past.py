@@ -136,3 +136,15 @@ def test_what_is_not_known_is_said(config):
     assert found["text"] == (
         "job j has ended (cancelled: by ann): the books record no run of its tasks"
     )
+
+
+def test_a_job_whose_tasks_failed_is_not_told_as_done():
+    failed = ANN._replace(state="partly failed", done=3, failed=1, first_error="ValueError: no vol")
+    found = explain_past(failed, [], [], {})
+    assert found["text"] == (
+        "job j has ended (partly failed: 1 of 4 tasks failed, the first with ValueError: no vol): "
+        "the books record no run of its tasks"
+    )
+    assert found["state"] == "partly failed"
+    assert failed._replace(failed=1, first_error="").end == "partly failed: 1 of 4 tasks failed"
+    assert ANN._replace(state="cancelled", reason="on request").end == "cancelled: on request"
