@@ -9,7 +9,7 @@ from federation.clocks import UtcS
 from gateway.base.scopes import ObjectScope
 from gateway.config.groups import owner_of
 from gateway.config.site import SiteConfig
-from gateway.ledger.db.errors import StoreError
+from gateway.ledger.db.errors import StoreError, cause_text
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.ledger.store.store import Store
 from gateway.objects.billing import HoldTerms
@@ -75,7 +75,7 @@ class SiteObjectBooks:
                 self._site.store.usage.held_since, start_at_s
             )
         except SQLAlchemyError as error:
-            raise StoreError(str(error)) from error
+            raise StoreError(cause_text(error)) from error
         return found
 
     def objection(self, user: str, scope: str) -> str:

@@ -8,8 +8,6 @@ StoreError
 └── StoreFailed     the writer stopped at an error: nothing more is written
 """
 
-from sqlalchemy.exc import DBAPIError
-
 from federation.errors import GridError
 
 AWAY = "the database can't be reached: start it; the gateway then continues"
@@ -43,9 +41,12 @@ class StoreFailed(StoreError):
 
 def trouble_text(error: Exception) -> str:
     """Return in a sentence why the store can't be read."""
-    if not isinstance(error, DBAPIError) or error.orig is None:
-        return f"the database can't be read: {error}"
-    if hasattr(error.orig, "sqlstate") and (error.orig.sqlstate or "")[:2] in _NO_CONNECTION:
+    orig = getattr(error, "orig", None)
+    if hasattr(orig, "sqlstate") and (orig.sqlstate or "")[:2] in _NO_CONNECTION:
         return AWAY
-    lines = str(error.orig).splitlines() or [type(error.orig).__name__]
-    return f"the database can't be read: {lines[0]:.300}"
+    return f"the database can't be read: {cause_text(error):.300}"
+
+
+def cause_text(error: Exception) -> str:
+    """Return a database's own first words about an error, without the SQL."""
+    return (str(getattr(error, "orig", None) or error).splitlines() or [type(error).__name__])[0]

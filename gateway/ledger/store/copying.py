@@ -38,7 +38,7 @@ from gateway.ledger.db.database import (
     streamed,
     transaction,
 )
-from gateway.ledger.db.errors import StoreError
+from gateway.ledger.db.errors import StoreError, cause_text
 from gateway.ledger.db.jobs.tables import jobs
 from gateway.ledger.db.schema import metadata
 from gateway.ledger.db.tables import hardenings
@@ -114,8 +114,9 @@ def facts_of(path: Path) -> CopyFacts:
                     last_s = connection.execute(select(func.max(column))).scalar_one()
                     moments += [] if last_s is None else [float(last_s)]
     except SQLAlchemyError as error:
-        why = getattr(error, "orig", None) or error  # without the SQL, which tells people nothing
-        raise StoreError(f"file {path} is not a backup of a gateway's database: {why}") from None
+        raise StoreError(
+            f"file {path} is not a backup of a gateway's database: {cause_text(error)}"
+        ) from None
     finally:
         engine.dispose()
     last_at_s = UtcS(max(moments)) if moments else None
@@ -139,7 +140,7 @@ def check_target(url: str) -> None:
                 if table.name in there and table not in _LEFT:
                     _check_empty(connection, table)
     except SQLAlchemyError as error:
-        raise StoreError(f"the database can't be read: {error}") from None
+        raise StoreError(f"{engine.url!r} can't be read: {cause_text(error)}") from None
     finally:
         engine.dispose()
     with opened(url):  # it is empty: its schema may be made

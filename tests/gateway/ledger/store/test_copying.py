@@ -214,6 +214,14 @@ def test_a_backup_without_records_has_no_last_one(tmp_path: Path) -> None:
         facts_of(tmp_path / "none")
 
 
+def test_a_target_that_is_no_database_is_told_without_sql(tmp_path: Path) -> None:
+    broken = tmp_path / "a.db"
+    broken.write_bytes(b"no database " * 1_000)
+    with pytest.raises(StoreError) as told:
+        check_target(f"sqlite:///{broken}")
+    assert str(told.value) == f"sqlite:///{broken} can't be read: file is not a database"
+
+
 def test_a_target_that_can_not_be_restored_into_is_refused_before_the_question(
     tmp_path: Path, commit: Commit, usage: Usage
 ) -> None:
