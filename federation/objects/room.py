@@ -12,9 +12,21 @@ def no_room(bytes_max: int, held_bytes: int, size: int, whose: str = "") -> str:
         return ""
     those = f"objects {whose}" if whose else "objects"
     room = f"the site has room for {bytes_max:,} bytes of {those}"
+    more = f"ask the operator for more room ({_key(whose)} in [objects])"
     if size > bytes_max:
-        return f"{room}, and this one has {size:,}: put it in parts, or ask for more room"
-    return f"{room}, holds {held_bytes:,}, and this one has {size:,}: release others first"
+        return f"{room}, and this one has {size:,}: put it in parts, or {more}"
+    return (
+        f"{room}, holds {held_bytes:,}, and this one has {size:,}: release others first "
+        f"(`gridfed objects` lists them), or {more}"
+    )
+
+
+def _key(whose: str) -> str:
+    """Return the key of the configuration that sets a limit."""
+    for start, key in (("of user ", "`user`"), ("of project ", "`project`"), ("in ", "`memory`")):
+        if whose.startswith(start):
+            return key
+    return "`memory`, or `spill` where objects go to disk,"
 
 
 _LIMIT: Final = " bytes, the limit is "

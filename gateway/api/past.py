@@ -56,6 +56,8 @@ class PastJob(NamedTuple):
             total = self.done + self.failed + self.cancelled
             first = f", the first with {self.first_error}" if self.first_error else ""
             return f"{self.state}: {self.failed:,} of {count(total, 'task')} failed{first}"
+        if self.reason.startswith(self.state):  # as in "cancelled by ann"
+            return self.reason
         return f"{self.state}{f': {self.reason}' if self.reason else ''}"
 
 

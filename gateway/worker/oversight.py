@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from federation.words import duration_text, size_text
-from gateway.worker.isolation.limits import describe_memory
+from gateway.worker.isolation.limits import WHOSE_LIMIT, describe_memory, shared_bytes
 from gateway.worker.pieces import AssignmentTerms, SlotBook
 from gateway.worker.slot.meter import Moment
 from gateway.worker.slot.process import NOBODY, KillReason, SlotProcess
@@ -81,9 +81,13 @@ def _oversee_one(
         # The memory of leftover processes is not the fault of the next task.
         blamed = number if running else NOBODY
         slot.is_forsaken |= slot.is_ready and not slot.bundles
-        text = describe_memory(used_bytes, limit_bytes)
-        if used_bytes <= limit_bytes:
-            text = f"the task exceeded the memory limit of its slot, {size_text(limit_bytes)}"
+        if used_bytes > limit_bytes:
+            text = describe_memory(used_bytes, limit_bytes, shared_bytes(process.pid))
+        else:
+            text = (
+                f"the task exceeded the memory limit of its slot, {size_text(limit_bytes)}, "
+                f"{WHOSE_LIMIT}"
+            )
         process.kill(KillReason(blamed, "memory", text))
 
 

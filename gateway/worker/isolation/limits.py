@@ -15,6 +15,8 @@ from federation.words import size_text
 # The limit of threads inspected, of a slot and its descendants.
 THREADS_MAX: Final = 4096
 UNCOUNTED: Final = 1 << 62  # bytes
+SHARED_TOLD: Final = 1 << 20  # shared pages from this size on are told
+WHOSE_LIMIT: Final = "`memory_bytes` of the [[pool]], or --memory of the worker"
 PR_SET_PDEATHSIG: Final = 1
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -78,11 +80,34 @@ def memory_used_bytes(pid: int, limit_bytes: int = 0) -> int:
     return used
 
 
-def describe_memory(used_bytes: int, limit_bytes: int) -> str:
-    """Explain why a slot that is over its limit is killed."""
+def shared_bytes(pid: int) -> int:
+    """Return the resident pages of shared memory of a process and its descendants.
+
+    Objects that tasks read are such pages: each process that reads one counts it.
+    """
+    found = 0
+    for each in (pid, *descendants(pid)):
+        for line in _read(f"/proc/{each}/status").splitlines():
+            if line.startswith(b"RssShmem:"):
+                found += int(line.split()[1]) * 1024
+    return found
+
+
+def describe_memory(used_bytes: int, limit_bytes: int, shared: int = 0) -> str:
+    """Explain why a slot that is over its limit is killed; `shared` is of `used_bytes`."""
     if used_bytes == UNCOUNTED:
         return f"the slot has more than {THREADS_MAX:,} threads, too many to monitor its memory"
-    return f"the slot used {size_text(used_bytes)} of memory, the limit is {size_text(limit_bytes)}"
+    of_objects = ""
+    if shared >= SHARED_TOLD:
+        of_objects = (
+            f" ({size_text(shared)} of it are shared pages, such as those of objects that the task "
+            "has read: they count as well)"
+        )
+    return (
+        f"the slot used {size_text(used_bytes)} of memory{of_objects}, the limit is "
+        f"{size_text(limit_bytes)}, {WHOSE_LIMIT}: read less at a time, or ask the operator of the "
+        "site for more"
+    )
 
 
 def describe_exit(code: int | None, output: bytes | bytearray, why: str = "") -> str:

@@ -148,3 +148,5 @@ def test_a_job_whose_tasks_failed_is_not_told_as_done():
     assert found["state"] == "partly failed"
     assert failed._replace(failed=1, first_error="").end == "partly failed: 1 of 4 tasks failed"
     assert ANN._replace(state="cancelled", reason="on request").end == "cancelled: on request"
+    by_root = "cancelled by root, the operator"
+    assert ANN._replace(state="cancelled", reason=by_root).end == by_root

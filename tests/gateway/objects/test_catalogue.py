@@ -261,6 +261,13 @@ def test_users_and_projects_have_room_of_their_own():
 def test_others_are_to_be_released_only_where_that_helps():
     assert no_room(100, 50, 50) == ""
     assert "release others first" in no_room(100, 50, 51)
+    for whose, key in (
+        ("of user ann", "(`user` in [objects])"),
+        ("of project fx", "(`project` in [objects])"),
+        ("in memory", "(`memory` in [objects])"),
+        ("", "(`memory`, or `spill` where objects go to disk, in [objects])"),
+    ):
+        assert no_room(100, 0, 101, whose).endswith(f"ask the operator for more room {key}")
     assert "release" not in no_room(100, 50, 101)
     assert "put it in parts" in no_room(100, 0, 101)
 

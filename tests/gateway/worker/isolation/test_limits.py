@@ -63,3 +63,25 @@ def test_a_descendant_that_hides_its_pages_is_counted_by_its_resident_memory(sta
     used = limits.memory_used_bytes(process.pid, limit_bytes=1)
     assert limits.resident_bytes(hidden) <= used
     limits.kill_session(process.pid)
+
+
+def test_the_text_about_memory_names_the_limit_and_the_pages_of_objects(start):
+    code = (
+        "import mmap, os, time\n"
+        "file = os.memfd_create('x'); os.ftruncate(file, 8 << 20)\n"
+        "whole = mmap.mmap(file, 8 << 20, prot=mmap.PROT_READ)\n"
+        "sum(whole[::4096]); print(flush=True); time.sleep(600)"
+    )
+    process = start(sys.executable, "-c", code, stdout=subprocess.PIPE)
+    assert process.stdout.readline()
+    shared = limits.shared_bytes(process.pid)
+    assert shared >= 8 << 20
+    assert limits.resident_bytes(process.pid) > shared  # they count
+    text = limits.describe_memory(20 << 20, 10 << 20, 8 << 20)
+    assert text == (
+        "the slot used 20 MiB of memory (8 MiB of it are shared pages, such as those of objects "
+        "that the task has read: they count as well), the limit is 10 MiB, `memory_bytes` of the "
+        "[[pool]], or --memory of the worker: read less at a time, or ask the operator of the site "
+        "for more"
+    )
+    assert "shared" not in limits.describe_memory(20 << 20, 10 << 20, 1 << 19)
