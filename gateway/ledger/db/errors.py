@@ -13,6 +13,7 @@ from federation.errors import GridError
 AWAY = "the database can't be reached: start it; the gateway then continues"
 # The classes of SQLSTATE of a server that refuses or ends connections; without one there is none.
 _NO_CONNECTION = ("", "08", "57")
+_NO_STATE = "not of PostgreSQL"
 
 
 class StoreError(GridError):
@@ -41,8 +42,8 @@ class StoreFailed(StoreError):
 
 def trouble_text(error: Exception) -> str:
     """Return in a sentence why the store can't be read."""
-    orig = getattr(error, "orig", None)
-    if hasattr(orig, "sqlstate") and (orig.sqlstate or "")[:2] in _NO_CONNECTION:
+    state = getattr(getattr(error, "orig", None), "sqlstate", _NO_STATE)
+    if (state or "")[:2] in _NO_CONNECTION:
         return AWAY
     return f"the database can't be read: {cause_text(error):.300}"
 
