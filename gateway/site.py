@@ -425,7 +425,12 @@ class Site:
         router.transfers = self.transfers
         self.server.on_pull = self.transfers.pull
         objects.on_lost = self.exchange.sales.objects_lost
-        self.exchange.moves.open(lambda: bool(carrier.address), self.transfers.why_ours_stay)
+        self.exchange.moves.open(
+            lambda: bool(carrier.address),
+            self.transfers.why_ours_stay,
+            lambda: self.config.objects.move_prices(),
+            objects.catalogue.bytes_for,
+        )
 
     def _book_moved(self, fact: MovedObject) -> None:
         """Book an object that has come to this site; what has gone is in its receiver's books."""

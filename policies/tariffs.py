@@ -41,6 +41,8 @@ class Tariff:
         step_ns: the step, in nanoseconds, to which time is rounded up; 0: none.
         reservation: the id of the reservation that it is the price of; empty: none.
         rules: the version of this site's rules that were in force; 0: none is named.
+        receive_nanos, send_nanos: of a GB of objects that comes to the seller, or goes from it,
+            under a contract (policies.costs.moving).
     """
 
     price_nanos: int
@@ -53,9 +55,12 @@ class Tariff:
     step_ns: int = 0
     reservation: str = ""
     rules: int = 0
+    receive_nanos: int = 0
+    send_nanos: int = 0
 
     def __post_init__(self) -> None:
-        for nanos in (self.price_nanos, self.list_nanos or 0, self.minimum_nanos):
+        prices = (self.price_nanos, self.list_nanos or 0, self.minimum_nanos)
+        for nanos in (*prices, self.receive_nanos, self.send_nanos):
             if not 0 <= nanos <= NANOS_LIMIT:
                 raise ValueError(f"a price of {nanos} nano-units is out of range")
         if not 0 <= self.step_ns <= HOUR_NS:

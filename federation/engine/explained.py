@@ -236,6 +236,10 @@ def _candidates(
         tuple(_candidate(row, style) for row in found["candidates"]),
         "no pool can run it now",
     )
+    for row in found["candidates"]:
+        if row.get("moves"):  # an older gateway does not tell
+            size, cost = size_text(row["moved_bytes"]), style.money(row["moves"])
+            yield f"  of it {cost} for {size} of inputs that move to {row['site']}/{row['pool']}"
 
 
 def _candidate(row: Mapping[str, Any], style: ExplanationStyle) -> tuple[str, ...]:

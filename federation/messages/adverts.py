@@ -139,6 +139,8 @@ class PoolAdvert:
     draining: bool = False  # it takes nothing new until its owner ends the drain
     inputs: bool = False  # its workers open calls with results of others among their arguments
     labels: bool = False  # its site knows the labels of data, and keeps to them
+    receive_nanos: int = 0  # of a GB of objects that comes to the site under a contract
+    send_nanos: int = 0  # … and that goes from it
 
     @property
     def terms(self) -> tuple[Any, ...]:
@@ -147,7 +149,7 @@ class PoolAdvert:
             *(self.pool, self.price_nanos, self.currency, self.next_price, self.tags),
             *(self.pythons, self.jurisdiction, self.windows, self.projects, self.sites),
             *(self.tag_prices, self.preemptible, self.minimum_nanos, self.step_ns),
-            *(self.draining, self.inputs, self.labels),
+            *(self.draining, self.inputs, self.labels, self.receive_nanos, self.send_nanos),
         )
 
     @property
@@ -396,6 +398,8 @@ _POOL: Final[dict[str, Callable[[object], Any]]] = {
     "draining": _flag,
     "inputs": _flag,
     "labels": _flag,
+    "receive_nanos": _price,
+    "send_nanos": _price,
 }
 
 

@@ -86,6 +86,7 @@ class AskQuote(FromBuyer, to=Receiver.SALES):
     preemptible: bool = False  # the price class that the user chose
     inputs: bool = False  # whether calls of it have results of others among their arguments
     results: Text = ""  # "auto": large results may be left at the seller, and are fetched there
+    moves: bool = False  # whether the buyer pays for objects that move, by receipts
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class Hold(FromBuyer, to=Receiver.SALES):
 class Commit(FromBuyer, to=Receiver.SALES, sealed=True):
     """Conclude the contract at this price, with this lease. The buyer has it on disk.
 
-    `tariff`, `minimum_nanos` and `step_ns` are those of the quote.
+    `tariff`, `minimum_nanos`, `step_ns` and the prices of moved bytes are those of the quote.
     """
 
     kind: ClassVar[str] = "commit"
@@ -112,6 +113,8 @@ class Commit(FromBuyer, to=Receiver.SALES, sealed=True):
     tariff: Text = ""
     minimum_nanos: Count = 0
     step_ns: Count = 0
+    receive_nanos: Count = 0
+    send_nanos: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +204,9 @@ class Quote(FromSeller, to=Receiver.PURCHASES, sealed=True):
     would be done in `finish_in_s`. The price is for this buyer and this kind of job, by the price
     list `tariff`, in its `window`; `list_nanos` is the price without a contract. Each task costs at
     least `minimum_nanos`, and time counts in whole steps of `step_ns` (policies.tariffs has the
-    rule). After a new session the quote of an open contract is sent once more, for a buyer that has
-    restarted: its books hold only the price.
+    rule). A GB of objects that comes to the seller costs `receive_nanos`, one that goes from it
+    `send_nanos`: zero for a buyer that does not say `moves`. After a new session the quote of an
+    open contract is sent once more, for a buyer that has restarted: its books hold only the price.
     """
 
     kind: ClassVar[str] = "quote"
@@ -222,6 +226,8 @@ class Quote(FromSeller, to=Receiver.PURCHASES, sealed=True):
     list_nanos: Count = 0
     minimum_nanos: Count = 0
     step_ns: Count = 0
+    receive_nanos: Count = 0
+    send_nanos: Count = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any, Final
 from gateway.base.toml_lines import Passage
 from gateway.base.values import SettingError, count, number, size
 from policies.costs.holding import HoldPrice, parse_hold_price
+from policies.costs.moving import GbPrice, MovePrices, parse_gb_price
 
 OBJECT_BYTES_MIN: Final = 1 << 20
 OBJECT_BYTES_MAX: Final = 1 << 50
@@ -57,6 +58,7 @@ class ObjectLimits:
         spill_dir: the folder for objects that have no room in memory; empty: they are refused.
         spill: the room there; None: no other limit than that of the disk.
         hold: the price of a GB-month of them, for each user that holds them.
+        receive, send: the price of a GB of them that comes here, or goes from here, for a buyer.
     """
 
     memory: int | float = 0.3
@@ -65,6 +67,17 @@ class ObjectLimits:
     hold: HoldPrice | None = None
     spill: int | float | None = None
     spill_dir: str = ""
+    receive: GbPrice | None = None
+    send: GbPrice | None = None
+
+    def move_prices(self) -> MovePrices:
+        """Return the prices of moved bytes, both in one currency."""
+        given = [each for each in (self.receive, self.send) if each is not None]
+        return MovePrices(
+            0 if self.receive is None else self.receive.nanos,
+            0 if self.send is None else self.send.nanos,
+            given[0].currency if given else "",
+        )
 
     def price(self, currency: str) -> HoldPrice:
         """Return the price; without one objects are free, in this currency."""
@@ -154,6 +167,12 @@ def read_objects(objects: Passage) -> ObjectLimits:
     with objects.about():
         if "spill" in values and "spill_dir" not in values:
             raise SettingError("spill is the room in a folder: name that with spill_dir, too")
+        charged = {values[key].currency for key in ("receive", "send") if key in values}
+        if len(charged) > 1:
+            raise SettingError(
+                f"receive and send are in {' and '.join(sorted(charged))}: a contract has one "
+                "currency, so give both in that of the pools"
+            )
     return ObjectLimits(**values)
 
 
@@ -161,6 +180,8 @@ def _value_of(key: str, value: Any) -> Any:
     match key:
         case "hold":
             return _price(value)
+        case "receive" | "send":
+            return _gb_price(key, value)
         case "spill_dir":
             return _folder(key, value)
         case "spill":
@@ -186,6 +207,15 @@ def _price(value: Any) -> HoldPrice:
         return parse_hold_price(value)
     except ValueError as error:
         raise SettingError(f"hold: {error}") from None
+
+
+def _gb_price(key: str, value: Any) -> GbPrice:
+    if not isinstance(value, str):
+        raise SettingError(f'{key} must be a price in quotes, as in "0.02 USD/GB"')
+    try:
+        return parse_gb_price(value)
+    except ValueError as error:
+        raise SettingError(f"{key}: {error}") from None
 
 
 def _share_or_size(key: str, value: Any) -> int | float:

@@ -130,7 +130,7 @@ claims = [ { who = "others", borrows = 0 } ]
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -528,7 +528,24 @@ def _read(whole: Passage, folder: Path, kinds: GridKinds) -> SiteConfig:
     values["budgets"] = read_budgets(document.get("budget", []), places)
     values["credit"] = read_credit(_table(whole, "credit"), places)
     calendars = read_calendars(_table(whole, "calendar"), folder, places)
-    return SiteConfig(**values, rules=rules, pools=read_pools(whole, calendars, kinds))
+    pools = read_pools(whole, calendars, kinds)
+    _check_move_prices(whole, values["objects"], pools)
+    return SiteConfig(**values, rules=rules, pools=pools)
+
+
+def _check_move_prices(whole: Passage, objects: ObjectLimits, pools: Sequence[PoolConfig]) -> None:
+    """Refuse prices of moved bytes in another currency than a pool's; ConfigError.
+
+    They are on the bill of contracts, and a contract has the currency of its pool.
+    """
+    prices = objects.move_prices()
+    for pool in pools if prices else ():
+        if pool.prices.currency != prices.currency:
+            raise whole.part("objects", "[objects]").error(
+                f"moved bytes are charged in {prices.currency}, but pool {pool.name} in "
+                f"{pool.prices.currency}: a contract has one currency, so give receive and send "
+                "in that of the pools"
+            )
 
 
 def _table(whole: Passage, key: str) -> dict[str, Any]:

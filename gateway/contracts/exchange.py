@@ -133,7 +133,7 @@ class Exchange:
         self._looks = PlanningRateLimit(rules.plan_s)
         self.deciding = PlacementDecider(
             *(site, broker, preferences, rules, self.market, self.purchases, self.reach),
-            *(self._places, self._looks, self.refresh),
+            *(self._places, self._looks, self.refresh, self.moves),
         )
         sales: dict[tuple[str, str], Sale] = {}  # sold slots are not offered again
         self.offering = Offering(
@@ -321,8 +321,10 @@ class Exchange:
         aside = {
             pool: Aside(offering.held_slots(pool), offering.promised(pool)) for pool in self._facts
         }
-        how = {"for_others": for_others, "pulls_objects": self.moves.fetches}
-        return take_stock(self._broker, self._facts, aside, utc_s, **how)
+        moves = self.moves.prices() if self.moves.fetches else None
+        return take_stock(
+            self._broker, self._facts, aside, utc_s, for_others=for_others, moves=moves
+        )
 
     def booked_by(self) -> dict[str, Owner]:
         """The sites with reservations here, now or later, each with the principal of its work."""

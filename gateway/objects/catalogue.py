@@ -186,6 +186,11 @@ class ObjectCatalogue:
         key = self._names.get((scope, user, name))
         return None if key is None else self._held[key]
 
+    def bytes_for(self, job: str) -> int:
+        """Return the bytes of the objects that a job holds for its calls, each counted once."""
+        held = (self._held[key] for key in self._by_job.get(job, ()))
+        return sum(each.size for each in held if job in each.jobs)
+
     # --- holders ---------------------------------------------------------------------------------
 
     def put(

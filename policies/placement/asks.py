@@ -97,6 +97,8 @@ class Demand:
     price_class: PriceClass = "guaranteed"
     when_closed: WhenClosed | None = None
     deferrable: bool = False  # may wait for better hours, until its deadline
+    moved_bytes: int = 0  # of objects that would have to move to another site for it
+    moved_to: frozenset[str] = frozenset()  # the sites that have them already
 
     def __post_init__(self) -> None:
         if self.tasks < 1:

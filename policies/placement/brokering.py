@@ -35,6 +35,7 @@ class PoolQuote:
     price_nanos: int  # of a slot-hour, fixed
     begin_at_s: UtcS  # UTC, when the first task would start
     finish_at_s: UtcS  # UTC, when the last of them would be done
+    moves_nanos: int = 0  # of the way of its inputs to there
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,7 @@ def choose_quote(decision: Decision, quotes: Sequence[PoolQuote], utc_s: UtcS) -
         if _breaks_limits(ask, one, quote, takes):
             continue
         rate = preferences.rate(one.candidate.advert.currency) or 0.0
-        money = quote.price_nanos * one.estimate.slot_s / 3600 * rate
+        money = (quote.price_nanos * one.estimate.slot_s / 3600 + quote.moves_nanos) * rate
         utility = scale.utility(money, quote.finish_at_s - utc_s, one.carbon)
         if utility > limit:
             continue
@@ -225,7 +226,7 @@ def _breaks_limits(ask: Demand, one: Ranked, quote: PoolQuote, tasks: int) -> bo
     if ask.task_s is None:  # its cost and its finish are guesses
         return ask.deadline_s is not None and quote.begin_at_s > ask.deadline_s
     wall_ns = tasks * round(one.estimate.task_s * 1e9)
-    costs = cost_nanos(quote.price_nanos, wall_ns)
+    costs = cost_nanos(quote.price_nanos, wall_ns) + quote.moves_nanos
     is_late = ask.deadline_s is not None and quote.finish_at_s > ask.deadline_s
     return is_late or (ask.budget_nanos is not None and costs > ask.budget_nanos)
 
@@ -249,6 +250,7 @@ def lane_of(one: Ranked, ask: Demand, preferences: Preferences, utc_s: UtcS) -> 
         closes_s=found.closes_at_s - utc_s if is_known else inf,
         tasks_max=ask.tasks if is_known else min(ask.tasks, found.slots),
         price_nanos=found.price_nanos,
+        moves_nanos=found.moves_nanos,
         currency=candidate.advert.currency,
         currency_rate=preferences.rate(candidate.advert.currency) or 0.0,
         task_g=one.carbon / ask.tasks,

@@ -13,6 +13,7 @@ from federation.messages.adverts import PriceChange
 from federation.money import format_money
 from federation.reasons import Reason
 from federation.words import ShownDuration
+from policies.costs.moving import charge_nanos
 from policies.placement.asks import Demand, Preferences, WhenClosed
 from policies.placement.autoscaling import PoolGrowth
 from policies.placement.market import Candidate, PricedSpan
@@ -39,11 +40,19 @@ class Estimate(NamedTuple):
     price_nanos: int  # of a slot-hour of such tasks, the mean over its run
     carbon_g: float | None  # by the mean intensity over its run
     late_s: float = 0.0  # the mean delay of its slots after the first: some must be started
+    moves_nanos: int = 0  # of the way of its inputs to there
 
     @property
     def cost_nanos(self) -> int:
         """The total cost, in the pool's currency."""
-        return cost_nanos(self.price_nanos, round(self.slot_s * 1e9))
+        return cost_nanos(self.price_nanos, round(self.slot_s * 1e9)) + self.moves_nanos
+
+
+def moves_nanos(ask: Demand, candidate: Candidate) -> int:
+    """Return the cost of the way of an ask's inputs to a candidate; 0 where they are there."""
+    if not ask.moved_bytes or candidate.is_own or candidate.key[0] in ask.moved_to:
+        return 0
+    return charge_nanos(candidate.advert.receive_nanos, ask.moved_bytes)
 
 
 def estimate(
@@ -114,7 +123,8 @@ def fits(ask: Demand, found: Estimate) -> int:
         tasks = min(tasks, tasks_by(limit_s - found.begin_at_s, found.slots, found.task_s))
     if ask.budget_nanos is not None:
         task_ns = round(found.task_s * 1e9)
-        tasks = tasks_for(ask.budget_nanos, found.price_nanos, task_ns, tasks)
+        left_nanos = max(0, ask.budget_nanos - found.moves_nanos)
+        tasks = tasks_for(left_nanos, found.price_nanos, task_ns, tasks)
     return tasks
 
 
@@ -172,6 +182,7 @@ def _in_span(
         price_nanos,
         None if grams is None else grams * slot_s,
         late_s,
+        moves_nanos(ask, candidate),
     )
     return _check_limits(ask, candidate, found, utc_s) or found
 
@@ -214,14 +225,18 @@ def _check_limits(
         task_ns = round(task_s * 1e9)
         if ask.task_s is None:
             least = _certain_nanos(ask, candidate)
-            is_payable = least <= budget_nanos
+            is_payable = least + found.moves_nanos <= budget_nanos
         else:
             least = cost_nanos(found.price_nanos, task_ns)
-            is_payable = pays_for_one(budget_nanos, found.price_nanos, task_ns)
+            left_nanos = budget_nanos - found.moves_nanos
+            is_payable = left_nanos >= 0 and pays_for_one(left_nanos, found.price_nanos, task_ns)
         if not is_payable:
-            amounts = (least, budget_nanos)
+            amounts = [found.moves_nanos] if found.moves_nanos else []
+            amounts += [least, budget_nanos]
             texts = tuple(format_money(each, candidate.advert.currency) for each in amounts)
-            return Refusal(Reason.COST_LIMIT, "would cost {} a task, and {} is left", texts)
+            words = "would cost {} to move its inputs there and " if found.moves_nanos else ""
+            words = words or "would cost "
+            return Refusal(Reason.COST_LIMIT, words + "{} a task, and {} is left", texts)
     return None
 
 
@@ -234,9 +249,10 @@ def affords(ask: Demand, candidate: Candidate) -> bool:
     """Whether a budget may pay for one task there, at the lowest advertised price."""
     if ask.budget_nanos is None:
         return True
+    left_nanos = ask.budget_nanos - moves_nanos(ask, candidate)
     if ask.task_s is None:
-        return _certain_nanos(ask, candidate) <= ask.budget_nanos
-    return pays_for_one(ask.budget_nanos, *_least(ask, candidate, ask.task_s))
+        return _certain_nanos(ask, candidate) <= left_nanos
+    return left_nanos >= 0 and pays_for_one(left_nanos, *_least(ask, candidate, ask.task_s))
 
 
 def least_nanos(ask: Demand, candidate: Candidate) -> int:

@@ -111,9 +111,7 @@ class Ranking(Sequence[Ranked]):
         self._estimates = estimates
         worst_g = max((each.carbon_g for each in estimates if each.carbon_g is not None), default=0)
         self._money = [
-            each.price_nanos
-            * each.slot_s
-            / 3600
+            (each.price_nanos * each.slot_s / 3600 + each.moves_nanos)
             * (preferences.rate(candidate.advert.currency) or 0.0)
             for candidate, each in zip(candidates, estimates, strict=True)
         ]

@@ -42,6 +42,7 @@ class Lane:
     tasks_min: int = 0  # that it has, or gets, in any case
     tasks_max: int = 1 << 62
     price_nanos: int = 0  # of a slot-hour
+    moves_nanos: int = 0  # of the inputs' way there, once, however many tasks it gets
     currency: str = ""
     currency_rate: float = 1.0  # of the currency, for comparison
     task_g: float = 0.0  # grams of CO2e
@@ -75,11 +76,14 @@ class Lane:
 
     def cost_nanos(self, tasks: int) -> int:
         """Return the cost of so many tasks, in its currency."""
-        return cost_nanos(self.price_nanos, tasks * self._task_ns)
+        return cost_nanos(self.price_nanos, tasks * self._task_ns) + self.moves_nanos * (tasks > 0)
 
     def affords(self, budget_nanos: int) -> int:
         """Return the number of tasks that a budget pays for here."""
-        return tasks_for(budget_nanos, self.price_nanos, self._task_ns, self.tasks_max)
+        left_nanos = budget_nanos - self.moves_nanos
+        if left_nanos < 0:
+            return 0
+        return tasks_for(left_nanos, self.price_nanos, self._task_ns, self.tasks_max)
 
     @property
     def _task_ns(self) -> int:
@@ -111,7 +115,9 @@ class Split:
     @property
     def money(self) -> float:
         """The cost for comparison: in one currency, and not rounded."""
-        return sum(lane.money * n for lane, n in self.shares)
+        return sum(
+            lane.money * n + lane.currency_rate * lane.moves_nanos for lane, n in self.shares
+        )
 
     @property
     def cost_nanos(self) -> int:

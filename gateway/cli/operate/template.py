@@ -79,7 +79,8 @@ contact = {contact}             # on our card, for operators
 # memory = "30%"                # room for objects on this host: a share of its memory, or "8 GiB"
 # By default there is no other limit of one user or project ("user" and "project" set them), what
 # has no room in memory is refused ("spill_dir" is a folder where it goes, as "/var/tmp/gridfed"),
-# and holding it is free ("hold" is its price, as "0.03 USD/GB-month").
+# and holding it is free ("hold" is its price, as "0.03 USD/GB-month"). So are the objects of other
+# sites' calls that come here, and results that go ("receive" and "send", as "0.02 USD/GB").
 
 [contracts]
 # Contracts with other sites. The lease is how long an unreachable site keeps our tasks; it must be

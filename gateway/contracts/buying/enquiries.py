@@ -13,6 +13,7 @@ from typing import Final
 
 from federation.clocks import MonoS, UtcS
 from federation.messages import deals
+from federation.messages.adverts import PoolAdvert
 from federation.messages.contracts import ContractPhase, Move, move
 from federation.messages.registry import FromBuyer
 from federation.money import format_money
@@ -36,7 +37,8 @@ from gateway.scheduler.model.job_grants import (
 from gateway.scheduler.model.jobs import Job
 from gateway.scheduler.model.terms import JobSpec
 from policies.costs.budgets import note_short
-from policies.placement.asks import Wishes
+from policies.costs.moving import charge_nanos
+from policies.placement.asks import Demand, Wishes
 from policies.placement.brokering import PoolQuote, choose_quote
 from policies.placement.decisions import Decision
 from policies.placement.estimates import pays_for_one, price_shown
@@ -239,6 +241,7 @@ class Enquiries:
             preemptible=spec.price_class == "preemptible",
             inputs=spec.has_inputs,
             results=self._results_of(spec),
+            moves=_pays_moves(purchase),
         )
 
     def _results_of(self, spec: JobSpec) -> str:
@@ -357,6 +360,23 @@ class Enquiries:
             self._outcome.happened(JobNoted(job, text))
 
 
+def _pays_moves(purchase: Purchase) -> bool:
+    """Whether we pay for objects that move under a contract.
+
+    Named pools have the price in their advert. Relayed work has our own price instead.
+    """
+    return purchase.spec is not None and not purchase.spec.path and not purchase.is_blind
+
+
+def _are_moves_fair(quote: deals.Quote, advert: PoolAdvert, band: float) -> bool:
+    """Whether moved bytes are quoted at no more than their advertised prices."""
+    most = 1 + band
+    return (
+        quote.receive_nanos <= advert.receive_nanos * most
+        and quote.send_nanos <= advert.send_nanos * most
+    )
+
+
 def _is_fair(site: str, quote: deals.Quote, decision: Decision, booked: Reservation | None) -> bool:
     """Whether a quote matches its site's advert; of an unadvertised pool, is in our money.
 
@@ -368,6 +388,8 @@ def _is_fair(site: str, quote: deals.Quote, decision: Decision, booked: Reservat
     if f"{site}/{quote.pool}" in ask.terms.barred:
         return False
     known = next((each for each in decision.preferred if each.key == (site, quote.pool)), None)
+    if known is not None and not _are_moves_fair(quote, known.candidate.advert, preferences.band):
+        return False
     if known is not None and booked is not None:
         extras = known.candidate.extras or Extras()
         most_nanos = extras.price_nanos(booked.price_nanos, "guaranteed", ask.terms.need.tags)
@@ -449,4 +471,10 @@ def _as_quote(key: Key, purchase: Purchase, decision: Decision) -> PoolQuote:
         _price_nanos(quote, decision),
         utc_s + quote.begin_in_s,
         utc_s + quote.finish_in_s,
+        _moves_nanos(quote, purchase.site, decision.ask),
     )
+
+
+def _moves_nanos(quote: deals.Quote, site: str, ask: Demand) -> int:
+    """The cost of the inputs' way to a seller."""
+    return 0 if site in ask.moved_to else charge_nanos(quote.receive_nanos, ask.moved_bytes)

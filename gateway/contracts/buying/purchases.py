@@ -255,6 +255,8 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
             quote.tariff,
             quote.minimum_nanos,
             quote.step_ns,
+            quote.receive_nanos,
+            quote.send_nanos,
         )
         self._say(purchase, commit)
 

@@ -202,6 +202,8 @@ def _check_terms(purchase: Purchase, quote: deals.Quote) -> None:
         raise ProtocolError(
             "the quote has a minimum charge or a time step that exceeds the maximum"
         )
+    if max(quote.receive_nanos, quote.send_nanos) > PRICE_NANOS_MAX:
+        raise ProtocolError("the quote has a price of moved bytes out of range")
     if not quote.price_nanos <= max(quote.list_nanos, quote.price_nanos) <= PRICE_NANOS_MAX:
         raise ProtocolError("the quote has a list price out of range")
     if not all(each == "" or _is_name(each) for each in (quote.tariff, quote.window)):

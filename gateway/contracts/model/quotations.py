@@ -21,6 +21,8 @@ def tariff_of(quote: deals.Quote) -> Tariff:
         list_nanos=max(quote.list_nanos, quote.price_nanos),
         minimum_nanos=quote.minimum_nanos,
         step_ns=quote.step_ns,
+        receive_nanos=quote.receive_nanos,
+        send_nanos=quote.send_nanos,
     )
 
 
@@ -35,6 +37,8 @@ def quoted_terms(tariff: Tariff) -> dict[str, Any]:
         "list_nanos": tariff.price_nanos if tariff.list_nanos is None else tariff.list_nanos,
         "minimum_nanos": tariff.minimum_nanos,
         "step_ns": tariff.step_ns,
+        "receive_nanos": tariff.receive_nanos,
+        "send_nanos": tariff.send_nanos,
     }
 
 
@@ -51,6 +55,8 @@ def booked_tariff(row: ContractRow) -> Tariff:
         minimum_nanos=row.minimum_nanos,
         step_ns=row.step_ns,
         rules=row.rules,
+        receive_nanos=row.receive_nanos,
+        send_nanos=row.send_nanos,
     )
 
 

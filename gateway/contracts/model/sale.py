@@ -94,7 +94,12 @@ class Sale:
         quoted = (self.pool, price.price_nanos, price.currency, price.version)
         given = (commit.pool, commit.price_nanos, commit.currency, commit.tariff)
         rounding = (price.minimum_nanos, price.step_ns)
-        return quoted == given and rounding == (commit.minimum_nanos, commit.step_ns)
+        moves = (price.receive_nanos, price.send_nanos)
+        return (quoted, rounding, moves) == (
+            given,
+            (commit.minimum_nanos, commit.step_ns),
+            (commit.receive_nanos, commit.send_nanos),
+        )
 
     # --- the limits of its grant ---------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from federation.clocks import MonoS, UtcS
 from federation.reasons import Reason
 from gateway.config.contracts import DealRules
 from gateway.contracts.buying.purchases import Purchases
+from gateway.contracts.model.object_moves import ObjectMoves
 from gateway.contracts.planning.deferring import why_at_once
 from gateway.contracts.planning.eligibility import SiteEligibility
 from gateway.contracts.planning.limits import (
@@ -49,6 +50,7 @@ class PlacementDecider:
         places: the contracts that lie idle for a job.
         looks: the quota of planning, which judgements share.
         refresh: updates the market with our own pools, as a job finds them: Exchange.refresh.
+        moves: of objects between sites.
     """
 
     def __init__(  # noqa: PLR0913 - its dependencies, each by its name
@@ -63,6 +65,7 @@ class PlacementDecider:
         places: PlacementPlan,
         looks: PlanningRateLimit,
         refresh: Callable[[UtcS, Job | None, Owner], None],
+        moves: ObjectMoves,
     ) -> None:
         self._site = site
         self._broker = broker
@@ -74,6 +77,7 @@ class PlacementDecider:
         self._places = places
         self._looks = looks
         self._refresh = refresh
+        self._moves = moves
 
     def begin_looks(self, mono_s: MonoS) -> None:
         """Begin a round of planning, if the last is over; see PlanningRateLimit."""
@@ -109,6 +113,7 @@ class PlacementDecider:
             ask = replace(ask, budget_nanos=max(0, ask.budget_nanos - spent))
         if job.unfit:  # contracts among them are named like other sites' pools
             ask = replace(ask, terms=replace(ask.terms, barred=ask.terms.barred | job.unfit))
+        ask = self._with_moves(job, ask)
         at_once = why_at_once(job, is_crowded=self._broker.is_crowded)
         ask = replace(ask, deferrable=ask.deferrable and not at_once)
         is_unfit = bool(job.unfit) and not self._broker.roster.has_fit(job, here=True)
@@ -127,6 +132,14 @@ class PlacementDecider:
         if at_once and job.spec.wishes.deferrable:
             decision = replace(decision, deferral=Deferral(at_once))
         return decision
+
+    def _with_moves(self, job: Job, ask: Demand) -> Demand:
+        """Add the objects that would move with a job, to sites where it has no contract yet."""
+        moved_bytes = self._moves.input_bytes(job.id)
+        if not moved_bytes:
+            return ask
+        moved_to = frozenset(each.site for each in self._purchases.live(job.id))
+        return replace(ask, moved_bytes=moved_bytes, moved_to=moved_to)
 
     def decide(
         self, spec: JobSpec, tasks: int, utc_s: UtcS, task_s: float | None = None

@@ -26,6 +26,7 @@ from policies.access.entitlements import Work
 from policies.access.windows import Allowed, allowed
 from policies.calendar.weeks import DAY_S, HORIZON_DAYS
 from policies.costs.carbon import Emissions
+from policies.costs.moving import MovePrices
 from policies.costs.pricelist import PriceNow
 from policies.parties import ANOTHER_SITE
 from policies.placement.autoscaling import NO_GROWTH
@@ -76,25 +77,33 @@ def take_stock(
     utc_s: UtcS,
     *,
     for_others: bool = False,
-    pulls_objects: bool = False,
+    moves: MovePrices | None = None,
 ) -> Stock:
     """Look at all workers and all queued work, of which there may be thousands.
 
     Args:
         for_others: only workers that take other sites' work, as not every worker is sandboxed.
-        pulls_objects: whether this site fetches the objects to which other sites' calls refer.
+        moves: the prices of objects that move; None: this site fetches no objects of buyers.
     """
     pools = [
         _show_pool(name, broker, each, aside.get(name, NOTHING).held, utc_s, for_others=for_others)
         for name, each in facts.items()
         if not for_others or _takes_others(broker, name)
     ]
-    if pulls_objects:
-        pools = [
-            replace(each, tags={**each.tags, PULLS_TAG: True}) if OBJECTS_TAG in each.tags else each
-            for each in pools
-        ]
+    if moves is not None:
+        pools = [_with_moves(each, moves) if OBJECTS_TAG in each.tags else each for each in pools]
     return Stock(utc_s, tuple(pools), aside, waiting(broker))
+
+
+def _with_moves(pool: PoolAdvert, moves: MovePrices) -> PoolAdvert:
+    """Return the advert of a pool whose calls may refer to objects of other sites."""
+    is_priced = moves.currency == pool.currency
+    return replace(
+        pool,
+        tags={**pool.tags, PULLS_TAG: True},
+        receive_nanos=moves.receive_nanos if is_priced else 0,
+        send_nanos=moves.send_nanos if is_priced else 0,
+    )
 
 
 def show_site(

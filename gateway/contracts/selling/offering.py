@@ -21,6 +21,7 @@ from federation.objects.labels import DataLabel
 from federation.objects.left import AUTO
 from federation.reasons import Reason
 from federation.words import duration_text
+from gateway.base.tags import OBJECTS_TAG
 from gateway.config.contracts import DealRules
 from gateway.contracts.model.dealing import RELAY, Permits
 from gateway.contracts.model.object_moves import ObjectMoves
@@ -103,9 +104,11 @@ class Offering:
             spec = check_spec(ask, f"{ask.user}@{buyer}")
         except BadJob as error:
             return deals.Decline(ask.contract, Reason.BAD_REQUEST, str(error))
-        results = AUTO if ask.results == AUTO and self._moves.leaves_results() else ""
+        may_leave = self._pays_moves(ask) and self._moves.leaves_results()
+        results = AUTO if ask.results == AUTO and may_leave else ""
         spec = replace(spec, path=tuple(ask.path), results=results, far_results=True)
-        declined = self._check_asked(buyer, ask) or self._check_entitled(buyer, ask, spec)
+        declined = self._check_asked(buyer, ask) or self._check_moves(ask)
+        declined = declined or self._check_entitled(buyer, ask, spec)
         if declined is not None:
             return declined
         if why := self._why_not_back(spec.wishes.label, buyer):
@@ -177,6 +180,17 @@ class Offering:
         else:
             return None
         return deals.Decline(ask.contract, code, reason)
+
+    def _pays_moves(self, ask: deals.AskQuote) -> bool:
+        """Whether a buyer pays for bytes that move, or they are free."""
+        return ask.moves or not self._moves.prices()
+
+    def _check_moves(self, ask: deals.AskQuote) -> deals.Decline | None:
+        """Refuse calls with objects of a buyer whose version does not pay for moves."""
+        if OBJECTS_TAG not in ask.tags or self._pays_moves(ask):
+            return None
+        reason = f"{self._site} charges for objects that move, and {ask.path[-1]} does not pay that"
+        return deals.Decline(ask.contract, Reason.OBJECTS_STAY, reason)
 
     def _check_entitled(
         self, buyer: str, ask: deals.AskQuote, spec: JobSpec
@@ -301,11 +315,20 @@ class Offering:
         self, ask: deals.AskQuote, spec: JobSpec, utc_s: UtcS
     ) -> Iterator[tuple[str, Tariff]]:
         """Yield the requested pools, with their tariffs for this buyer and job."""
+        charging = self._broker.charging
         for pool, tariff in self._broker.tariffs.items():
             if ask.pool in ("", pool) and ask.currency in ("", tariff.currency):
-                yield pool, self._broker.charging.tariff_for(pool, spec, ask.path[-1], utc_s)
+                found = [charging.tariff_for(pool, spec, ask.path[-1], utc_s)]
                 for seats in self._broker.occupancy.reserved_for(pool, spec.whose):
-                    yield pool, self._broker.charging.tariff_in(pool, seats, spec)
+                    found.append(charging.tariff_in(pool, seats, spec))
+                yield from ((pool, self._with_moves(ask, each)) for each in found)
+
+    def _with_moves(self, ask: deals.AskQuote, tariff: Tariff) -> Tariff:
+        """Return a tariff with the prices of moved bytes, for a buyer that pays them."""
+        prices = self._moves.prices()
+        if not ask.moves or not prices or prices.currency != tariff.currency:
+            return tariff
+        return replace(tariff, receive_nanos=prices.receive_nanos, send_nanos=prices.send_nanos)
 
     def _offers(
         self, ask: deals.AskQuote, spec: JobSpec, utc_s: UtcS

@@ -51,6 +51,8 @@ FULL = make_pool(
     slot_work_s=1200.0,
     draining=True,
     inputs=True,
+    receive_nanos=11,
+    send_nanos=12,
 )
 
 

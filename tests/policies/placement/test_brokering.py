@@ -54,6 +54,50 @@ def test_the_cheapest_that_may_run_it_gets_it() -> None:
     assert decision.verdict(("z", "main")) is None
 
 
+def test_the_way_of_the_inputs_counts_beside_the_price_of_slots() -> None:
+    near, far = make_pool(price_nanos=2 * CENT), make_pool(price_nanos=CENT, receive_nanos=CENT)
+    market = make_market(a=near, b=far)
+    assert shares(decide(make_ask(), market)) == {"b": 100}
+    ask = make_ask(moved_bytes=10**10)  # ten GB at a cent, where slots save a third of one
+    decision = decide(ask, market)
+    assert shares(decision) == {"a": 100}
+    row = next(each for each in decision.to_plain()["candidates"] if each["site"] == "b")
+    slots_nanos = make_cost(100, CENT)
+    assert (row["moves"], row["moved_bytes"]) == ("0.1 USD", 10**10)
+    assert abs(row["cost_nanos"] - slots_nanos - 10 * CENT) <= 1
+    # Where they are there already, nothing moves.
+    ask = make_ask(moved_bytes=10**10, moved_to=frozenset({"b"}))
+    assert shares(decide(ask, market)) == {"b": 100}
+
+
+def test_objects_are_not_moved_to_the_own_site() -> None:
+    market = make_market(home=make_pool(receive_nanos=10**12))
+    [row] = decide(make_ask(moved_bytes=10**12), market).to_plain()["candidates"]
+    assert row["moves_nanos"] == 0
+
+
+def test_a_budget_pays_for_the_way_and_for_tasks() -> None:
+    market = make_market(a=make_pool(price_nanos=36 * CENT, receive_nanos=CENT))
+    for budget_nanos, tasks in ((CENT - 1, 0), (CENT + CENT // 2, 5)):
+        ask = make_ask(tasks=10, moved_bytes=10**9, budget_nanos=budget_nanos)
+        decision = decide(ask, market)
+        if tasks:
+            assert sum(shares(decision).values()) == tasks
+            assert decision.plan.cost_nanos <= budget_nanos
+        else:
+            [(_, refusal)] = decision.refused
+            assert refusal.reason is Reason.COST_LIMIT
+            assert "0.01 USD to move its inputs there and" in refusal.text
+
+
+def test_a_quote_is_chosen_with_the_way_of_the_inputs() -> None:
+    market = make_market(a=make_pool(receive_nanos=CENT), b=make_pool(receive_nanos=CENT))
+    decision = decide(make_ask(moved_bytes=10**9), market)
+    dear = PoolQuote(("a", "main"), 100, 4 * CENT, NOW_S, NOW_S + 10, CENT * 3 // 2)
+    fair = PoolQuote(("b", "main"), 100, 4 * CENT, NOW_S, NOW_S + 10, CENT)
+    assert choose_quote(decision, [dear, fair], NOW_S) == fair
+
+
 def test_never_is_told_apart_from_not_now() -> None:
     never = make_market(a=make_pool(pythons=("3.9",)), z1=make_pool())
     busy = make_market(a=make_pool(slots_total=0), z1=make_pool())

@@ -31,6 +31,7 @@ class ContractOpened:
         window: the name of the tariff window that was in force; empty: the tariff has none.
         list_nanos: the list price of a slot-hour, without a contract; None: the same.
         rules: the version of this site's rules when it was opened (gateway.rules); 0: not named.
+        receive_nanos, send_nanos: of a GB of objects that moves to the seller, or from it.
     """
 
     contract: str
@@ -51,6 +52,8 @@ class ContractOpened:
     price_class: PriceClass = "guaranteed"
     list_nanos: int | None = None
     rules: int = 0
+    receive_nanos: int = 0
+    send_nanos: int = 0
 
     def __post_init__(self) -> None:
         check_texts(
@@ -68,6 +71,7 @@ class ContractOpened:
             object.__setattr__(self, "list_nanos", self.price_nanos)
         check_numbers(self.slots, self.price_nanos, self.max_cost_nanos or 0)
         check_numbers(self.minimum_nanos, self.step_ns, self.list_nanos or 0, self.rules)
+        check_numbers(self.receive_nanos, self.send_nanos)
         check_times(self.opened_at_s)
 
 
@@ -282,6 +286,8 @@ class ContractRow:
     price_class: PriceClass = "guaranteed"
     list_nanos: int | None = None
     rules: int = 0
+    receive_nanos: int = 0
+    send_nanos: int = 0
     state: str = "open"
 
 

@@ -7,6 +7,7 @@ from sqlalchemy import (
     Column,
     Double,
     Index,
+    LargeBinary,
     String,
     Table,
     Text,
@@ -43,6 +44,8 @@ contracts = Table(
     Column("price_class", TEXT, nullable=False, server_default="guaranteed"),
     Column("list_nanos", BigInteger, nullable=False, server_default="0"),
     Column("rules", BigInteger, nullable=False, server_default="0"),
+    Column("receive_nanos", BigInteger, nullable=False, server_default="0"),
+    Column("send_nanos", BigInteger, nullable=False, server_default="0"),
 )
 Index("contracts_by_end", contracts.c.ended_at_s)
 
@@ -84,6 +87,19 @@ Index(
 # Joins a delivery to its contract.
 OF_CONTRACT: Final = and_(
     contracts.c.side == postings.c.side, contracts.c.contract == postings.c.contract
+)
+
+# The proof of a delivery of moved bytes: the ticket and the receipt, as they were signed.
+move_receipts = Table(
+    "move_receipts",
+    metadata,
+    Column("side", TEXT, primary_key=True),
+    Column("contract", TEXT, primary_key=True),
+    Column("epoch", BigInteger, primary_key=True),
+    Column("first", BigInteger, primary_key=True),
+    Column("ticket", LargeBinary, nullable=False),
+    Column("receipt", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 _SENDER: Final = contracts.c.site + literal_column("':'", String)

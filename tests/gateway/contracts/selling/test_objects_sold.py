@@ -9,7 +9,10 @@ from federation.messages.adverts import OBJECTS_TAG, PULLS_TAG
 from federation.objects.left import left_value
 from federation.reasons import Reason
 from gateway.base.tags import OBJECTS_TAG as SAME_TAG
+from gateway.contracts.buying import enquiries
+from gateway.contracts.selling.offering import Offering
 from gateway.scheduler.model import events
+from policies.costs.moving import MovePrices
 from policies.placement.asks import Wishes
 
 ABROAD = Wishes(allowed_sites=frozenset({"paris"}))
@@ -203,3 +206,60 @@ def test_objects_that_were_lost_are_fetched_again_for_later_calls(town):
     paris.exchange.sales.hear("london", again, town.now_s, 1e6)
     paris.do()
     assert [each.digests for each in paris.pulls] == [(BOOK,)]
+
+
+PRICES = MovePrices(10_000_000, 90_000_000, "USD")
+
+
+def charging(town):
+    paris = town.sites["paris"]
+    paris.exchange.moves.prices = lambda: PRICES
+    town.now_s += 1.0
+    town.show()
+    town.deliver()
+    return paris
+
+
+def test_the_price_of_moved_bytes_is_advertised_quoted_and_kept(town):
+    paris = charging(town)
+    [pool] = paris.exchange.show(town.now_s).pools
+    assert (pool.receive_nanos, pool.send_nanos) == (10_000_000, 90_000_000)
+    town.sites["london"].submit(4, wishes=ABROAD, objects=[BOOK])
+    town.deliver()
+    price = sold(town).price
+    assert (price.receive_nanos, price.send_nanos) == (10_000_000, 90_000_000)
+    [purchase] = town.sites["london"].exchange.purchases.purchases.values()
+    assert (purchase.tariff.receive_nanos, purchase.tariff.send_nanos) == (10**7, 9 * 10**7)
+    # Later prices are those of later contracts.
+    paris.exchange.moves.prices = MovePrices
+    assert sold(town).price.receive_nanos == 10_000_000
+
+
+def test_a_dearer_quote_than_advertised_is_not_taken(town):
+    paris = charging(town)
+    paris.exchange.moves.prices = lambda: MovePrices(20_000_000, 90_000_000, "USD")
+    town.sites["london"].submit(4, wishes=ABROAD, objects=[BOOK])
+    town.deliver()
+    assert said(town, deals.Quote)
+    assert not said(town, deals.Hold)
+
+
+def test_a_buyer_that_does_not_pay_for_moves_has_its_objects_at_home(town, monkeypatch):
+    charging(town)
+    monkeypatch.setattr(enquiries, "_pays_moves", lambda _: False)  # as an older version
+    london = town.sites["london"]
+    london.submit(4, wishes=ABROAD, objects=[BOOK])
+    town.deliver()
+    [declined] = said(town, deals.Decline)
+    assert declined.code == Reason.OBJECTS_STAY
+    assert "charges for objects" in declined.reason
+
+
+def test_results_of_a_buyer_that_does_not_pay_for_moves_come_as_values(town, monkeypatch):
+    how = keeping(town)
+    charging(town)
+    monkeypatch.setattr(enquiries, "_pays_moves", lambda _: False)
+    monkeypatch.setattr(Offering, "_check_moves", lambda *_: None)
+    town.sites["london"].submit(2, **how)
+    town.deliver()
+    assert sold(town).spec.results == ""

@@ -141,10 +141,12 @@ def test_payments_of_an_older_schema_stand_and_can_be_undone(url: str) -> None:
     engine = create_engine(url)
     with engine.begin() as connection:
         newer = ("payments", "payments_told", "slices_lent", "slices_held", "reservations")
-        for table in (*newer, "rule_changes", "rule_edits", "drains"):
+        for table in (*newer, "rule_changes", "rule_edits", "drains", "move_receipts"):
             connection.execute(text(f"DROP TABLE {table}"))
         for table in ("usage", "contracts"):
             connection.execute(text(f"ALTER TABLE {table} DROP COLUMN rules"))
+        for column in ("receive_nanos", "send_nanos"):
+            connection.execute(text(f"ALTER TABLE contracts DROP COLUMN {column}"))
         for index in ("contracts_by_site", "contracts_by_job"):
             connection.execute(text(f"DROP INDEX {index}"))
         for column in ("list_price_nanos", "kind", "held_byte_s", "moved_bytes"):
@@ -236,6 +238,8 @@ def test_a_contract_of_an_older_schema_has_the_terms_that_there_were(
         window="night",
         price_class="preemptible",
         list_nanos=11,
+        receive_nanos=13,
+        send_nanos=17,
     )
     with closing(SqlStore(url)) as store:
         store.write([new], True, lambda: None)
