@@ -56,6 +56,7 @@ from gateway.config.environments import OWN_USER, TAKES_NONE
 from gateway.config.federation import FederationConfig
 from gateway.config.site import SiteConfig, make_folder
 from gateway.contracts.exchange import Exchange
+from gateway.contracts.model.moved import MovedObject
 from gateway.grids.kinds import Installed
 from gateway.grids.local import LocalGrid
 from gateway.grids.scaling.opening import open_controllers, open_engine_pools
@@ -68,7 +69,7 @@ from gateway.ledger.store.store import Store
 from gateway.ledger.store.waiting import open_patiently
 from gateway.logs.task_logs import TaskLogs
 from gateway.objects.bulk.carrier_process import CarrierProcess, CarrierSettings
-from gateway.objects.bulk.office import MovedObject, moved_record
+from gateway.objects.bulk.office import moved_record
 from gateway.objects.keeper import ObjectKeeper, host_bytes
 from gateway.peering.gossip_loop import GossipLoop
 from gateway.peering.message_router import MessageRouter
@@ -433,7 +434,7 @@ class Site:
         )
 
     def _book_moved(self, fact: MovedObject) -> None:
-        """Book an object that has come to this site; what has gone is in its receiver's books."""
+        """Book an object that has come to this site at no cost."""
         if fact.to == self.config.name and fact.moved_bytes:
             books, utc_s = SiteObjectBooks(self), self.runtime.utc_s()
             terms = books.terms()

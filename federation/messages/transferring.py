@@ -11,7 +11,7 @@ Bytes of objects are in none of them: federation.bulk has these.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from federation.messages.registry import FromEither, Receiver
@@ -46,7 +46,12 @@ class Tickets(FromEither, to=Receiver.OBJECTS, sealed=True):
 
 @dataclass(frozen=True, slots=True)
 class Receipts(FromEither, to=Receiver.OBJECTS, sealed=True):
-    """Receipts of the receiver (federation.signed.transfers) for objects that have arrived."""
+    """Receipts of the receiver (federation.signed.transfers) for objects that have arrived.
+
+    With each comes its ticket, as its source has signed it: that site remembers no tickets. Those
+    of moves that cost something come again with each bill, until they have a verdict.
+    """
 
     kind: ClassVar[str] = "receipts"
     receipts: Payloads
+    tickets: Payloads = field(default_factory=list)

@@ -140,6 +140,18 @@ def open_ticket(raw: bytes, keys: list[bytes], utc_s: UtcS) -> TransferTicket:
     return ticket
 
 
+def open_given(raw: bytes, keys: list[bytes]) -> TransferTicket:
+    """Return a ticket that one of these keys has signed, also after its time.
+
+    For its own site, to which a receipt comes back with it.
+
+    Raises:
+        ProtocolError: it is no ticket.
+        Untrusted: BAD_SIGNATURE.
+    """
+    return _TICKETS.decode(_opened(raw, _TICKET, keys, "ticket"))
+
+
 def seal_receipt(receipt: TransferReceipt, key: SiteKey) -> bytes:
     """Sign a receipt, by the key of the receiver."""
     return _seal(_RECEIPTS.encode(receipt), _RECEIPT, key)

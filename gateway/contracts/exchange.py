@@ -28,6 +28,7 @@ from gateway.config.pools import PoolFacts
 from gateway.contracts.buying.purchases import Purchases
 from gateway.contracts.buying.site_backoff import TooDear
 from gateway.contracts.model.dealing import Consequences, Permits
+from gateway.contracts.model.moved import MOVE_EPOCH, MovedObject, MoveProof
 from gateway.contracts.model.object_moves import ObjectMoves
 from gateway.contracts.model.sale import Sale
 from gateway.contracts.planning.deciding import PlacementDecider
@@ -71,6 +72,10 @@ NO_WISHES: Final = Wishes()
 # in `tick`. The others have their turn later.
 DUE_LOOKS: Final = 256
 TICK_LOOKS: Final = 1_024
+
+
+def _no_proofs(_side: str, _contract: str) -> Mapping[tuple[int, int], tuple[bytes, bytes]]:
+    return {}
 
 
 class Planned(NamedTuple):
@@ -226,18 +231,38 @@ class Exchange:
         names: Iterable[tuple[str, str]],
         mono_s: MonoS,
         reserved: Iterable[tuple[str, str]] = (),
+        proofs: Callable[[str, str], Mapping[tuple[int, int], tuple[bytes, bytes]]] = _no_proofs,
     ) -> None:
         """Restore the contracts of an earlier run. The broker has its detached jobs by now.
 
         `names` has, at least, the last contracts that buyers have named: (buyer, contract);
-        `reserved` all of their reservations: (buyer, reservation).
+        `reserved` all of their reservations: (buyer, reservation). `proofs` returns those of moves
+        under a contract, by side and name.
         """
         self.sales.names.recover(names, reserved)
         for row, postings in contracts:
+            known: dict[tuple[int, int], MoveProof] = {}
+            if any(each.epoch == MOVE_EPOCH for each in postings):
+                found = proofs(row.side, row.contract)
+                known = {key: MoveProof(*each) for key, each in found.items()}
             if row.side == "sell":
-                self.sales.recover(row, postings, mono_s)
+                self.sales.recover(row, postings, mono_s, known)
             else:
-                self.purchases.recover(row, postings, mono_s, self._broker.jobs.get(row.job))
+                job = self._broker.jobs.get(row.job)
+                self.purchases.recover(row, postings, mono_s, job, known)
+
+    def moved(self, fact: MovedObject, proof: MoveProof, utc_s: UtcS) -> bool:
+        """Book an object that has moved, by its receipt, under the contract that it is of.
+
+        Return False where this costs nothing, or there is no such contract.
+
+        Raises:
+            ProtocolError: the receipt is dated outside of its contract, or in closed books.
+        """
+        purchase = self.purchases.purchases.get(fact.contract)
+        if purchase is not None and purchase.site in (fact.source, fact.to):
+            return self.purchases.moved(fact, proof, utc_s)
+        return self.sales.moved(fact, proof)
 
     def buyer_came(self, site: str) -> None:
         """Note a buyer's new session with us."""

@@ -15,7 +15,7 @@ import math
 import re
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
@@ -35,9 +35,10 @@ from federation.signed.transfers import TransferReceipt, TransferTicket
 from federation.words import clean, size_text
 from gateway.base.faults import describe_fault
 from gateway.base.handlers import MessageHandler, handles
+from gateway.contracts.model.moved import MovedObject, MoveProof
 from gateway.contracts.selling.unsettled import size_of
 from gateway.objects.bulk.carrier_process import CarrierProcess, PullOutcome, PullSource
-from gateway.objects.bulk.office import MovedObject, TicketOffice, moved, why_not_fetch
+from gateway.objects.bulk.office import moved, proved, ticket_for, why_not_fetch
 from gateway.objects.catalogue import ObjectKey
 from gateway.objects.keeper import ObjectKeeper
 from gateway.peering.ticket_turns import TicketQuestion, TicketTurns
@@ -113,8 +114,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         carrier: the process that moves their bytes.
         signer: signs and opens tickets and receipts.
         utc_s: the time of day.
-        on_moved: takes the facts, at both ends: what came, and what went by a receipt for it. The
-            site books what came alone so far (gateway/objects/bulk/README.md).
+        on_moved: takes objects that came here at no cost; the others are deliveries of contracts.
         say: takes lines for the operator.
     """
 
@@ -140,7 +140,6 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         self._utc_s = utc_s
         self._on_moved = on_moved
         self._say = say
-        self._office = TicketOffice(self._site, signer.federation)
         self._orders = trio.open_memory_channel[PullObjects | _LeftDelivery](math.inf)
         self._asks = 0
         self._asked: dict[int, tuple[str, trio.Event]] = {}
@@ -408,7 +407,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
             raise _Expired(found.reason)
         if found.reason:
             raise _NotBrought(found.reason)
-        self._send_receipt(order, ticket, found)
+        self._receipt(order, ticket, raw, found)
 
     def _check(self, order: PullObjects, key: ObjectKey, ticket: TransferTicket) -> None:
         """Check that this site wants an object, and has room for it. Raises _NotBrought."""
@@ -432,16 +431,29 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         whys = (label.why_not(self._site, each) for each in (self._jurisdiction, where))
         return next(filter(None, whys), "")
 
-    def _send_receipt(self, order: PullObjects, ticket: TransferTicket, found: PullOutcome) -> None:
+    def _receipt(
+        self, order: PullObjects, ticket: TransferTicket, raw: bytes, found: PullOutcome
+    ) -> None:
+        """Sign for an object that has come, and book it.
+
+        The contract proves a move that costs something to the other side, with its bill.
+        """
         moved_bytes = min(ticket.size, sum(number for _, number in found.moved))
-        at_ms = int(self._utc_s() * 1000)
+        exchange, utc_s = self._server.exchange, self._utc_s()
+        is_sold = (order.buyer, order.contract) in exchange.sales.sales
+        settled_ms = exchange.settled_ms("sell" if is_sold else "buy", order.buyer)
+        at_ms = max(int(utc_s * 1000), settled_ms)  # agreed amounts stay, if our clock was set back
         receipt = TransferReceipt(
             ticket.id, ticket.source, ticket.to, ticket.digest, moved_bytes, at_ms
         )
         # In these books it is of the user and the project of the job here.
-        self._on_moved(replace(moved(ticket, receipt), user=order.user, scope=order.scope))
-        message = Receipts([self._signer.receipt(receipt)])
-        self._router.carry(ticket.source, PeerSide.BUYER, message)
+        fact = replace(moved(ticket, receipt), user=order.user, scope=order.scope)
+        proof = MoveProof(raw, self._signer.receipt(receipt))
+        if not exchange.moved(fact, proof, utc_s):
+            self._on_moved(fact)
+            message = Receipts([proof.receipt], [proof.ticket])
+            self._router.carry(ticket.source, PeerSide.BUYER, message)
+        self._server.act([])
         self._server.flush()
 
     # --- the site that holds the object ----------------------------------------------------------
@@ -502,9 +514,9 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         if not job.spec.path or job.id != f"{site}:{contract}":
             wishes = self._server.broker.entitling.wishes_of(job.spec)
             regions = both(wishes.jurisdictions, regions)
-        ticket = self._office.give(
-            *(secrets.token_hex(16), site, held, job.spec.user, contract, regions),
-            self._utc_s(),
+        ticket = ticket_for(
+            *(secrets.token_hex(16), self._site, self._signer.federation, site, held),
+            *(job.spec.user, contract, regions, self._utc_s()),
         )
         try:
             return self._signer.ticket(ticket)
@@ -539,9 +551,14 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
 
     @handles(Receipts)
     def _receipted(self, site: str, message: Receipts) -> None:
-        for fact in self._proved(site, message.receipts):
-            self._on_moved(fact)
+        """Book objects that have gone from here; our own tickets come back with the receipts.
 
-    def _proved(self, site: str, receipts: Iterable[bytes]) -> list[MovedObject]:
-        facts = (self._office.take(self._signer.open_receipt(site, raw)) for raw in receipts)
-        return [each for each in facts if each is not None]
+        A site of an older version sends no tickets: objects that move to it are free.
+        """
+        if max(len(message.receipts), len(message.tickets)) > DIGESTS_MAX:
+            raise ProtocolError(f"over {DIGESTS_MAX} receipts come at a time")
+        for raw, raw_ticket in zip(message.receipts, message.tickets, strict=False):
+            receipt = self._signer.open_receipt(site, raw)
+            fact = proved(self._signer.open_given(raw_ticket), receipt)
+            self._server.exchange.moved(fact, MoveProof(raw_ticket, raw), self._utc_s())
+        self._server.act([])

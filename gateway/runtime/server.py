@@ -308,6 +308,7 @@ class GatewayServer:
             self.store.contracts.newest("sell"),
             self._clock.mono_s(),
             self.store.reservations.names("sell"),
+            self.store.contracts.proofs,
         )
         self.act(self._news_of_the_calendar())  # before any task is dispatched
 

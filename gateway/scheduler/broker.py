@@ -77,7 +77,7 @@ from gateway.scheduler.tasks.task_usage import charged_for, footprint_of, within
 from gateway.scheduler.tasks.withdrawals import Withdrawals
 from policies.costs.carbon import Emissions
 from policies.costs.pricelist import PriceNow
-from policies.placement.placement import CapacityOffer, Refusal
+from policies.placement.placement import CapacityOffer, Refusal, show_tags
 from policies.tariffs import Tariff
 
 # Jobs that one call handles, of each kind: client left, deadline passed, function arrived.
@@ -327,6 +327,8 @@ class Broker:
             case events.JobNoted():
                 if event.job in self.jobs:
                     self.jobs[event.job].note(utc_s, event.text)
+            case events.MoveCharged():
+                self._move_charged(event, utc_s)
             case _:
                 self._learn(event, utc_s)
         self._finish_touched(utc_s)
@@ -335,6 +337,15 @@ class Broker:
             for job in list(accounts.owing.values()):
                 self._acknowledge(job, job.owed_tasks)
         return self._take_effects()
+
+    def _move_charged(self, event: events.MoveCharged, utc_s: UtcS) -> None:
+        """Charge a job, or its owner where it is over, for objects that have moved."""
+        record, job = event.record, self.jobs.get(event.job)
+        if job is not None:
+            record = replace(record, group=job.spec.group, tags=show_tags(job.spec.tags))
+            job.charge(record)
+        self.spending.charge_move(job, record, utc_s)
+        self._write(record)
 
     def _learn(self, event: events.AboutSite, utc_s: UtcS) -> None:
         """Apply an event about the state of our own site."""

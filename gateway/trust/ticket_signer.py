@@ -8,6 +8,7 @@ from federation.signed.identity import SiteKey, Trust, TrustRefusal, Untrusted
 from federation.signed.transfers import (
     TransferReceipt,
     TransferTicket,
+    open_given,
     open_receipt,
     open_ticket,
     seal_receipt,
@@ -57,6 +58,13 @@ class TicketSigner:
         found = open_ticket(raw, self._keys_of(site), utc_s)
         if (found.source, found.federation) != (site, self.federation):
             raise ProtocolError(f"the ticket is of site {found.source}, and {site} has sent it")
+        return found
+
+    def open_given(self, raw: bytes) -> TransferTicket:
+        """Open our own ticket, which its receiver sends back. Raises ProtocolError, Untrusted."""
+        found = open_given(raw, self.own_keys())
+        if (found.source, found.federation) != (self._registry.book.site, self.federation):
+            raise ProtocolError(f"the ticket is of site {found.source}, and not of this one")
         return found
 
     def open_receipt(self, site: str, raw: bytes) -> TransferReceipt:

@@ -5,7 +5,7 @@ billed delivery is owed if it was counted. `gateway.contracts.model.purchase` ch
 messages.
 """
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import replace
 
 from federation.clocks import MonoS, UtcS
@@ -15,11 +15,19 @@ from federation.messages.printed import joined
 from federation.ranges import RangeSet
 from gateway.contracts.buying.site_backoff import SiteBackoff
 from gateway.contracts.model.dealing import Consequences, Permits
+from gateway.contracts.model.moved import (
+    MovedObject,
+    MoveProof,
+    delivery_of,
+    receipts_of,
+    usage_of,
+)
 from gateway.contracts.model.purchase import (
     VERDICTS_KEPT,
     Purchase,
     check_delivery,
     check_moment,
+    check_move,
     check_time,
     check_way,
     footprint_of,
@@ -136,6 +144,49 @@ class Deliveries:
         )
         return ""
 
+    def moved(self, purchase: Purchase, fact: MovedObject, proof: MoveProof, utc_s: UtcS) -> bool:
+        """Book an object that has moved under a contract, by its receipt.
+
+        Return False where this costs nothing: then it is no delivery. What was booked before, and
+        comes again, changes nothing; of a contract of which nothing more counts, nothing is booked,
+        and it is void once billed.
+
+        Raises:
+            ProtocolError: it is dated before its contract, or in a period whose books are closed.
+        """
+        delivery = delivery_of(fact, purchase.tariff, purchase.site)
+        if delivery is None or delivery.first in purchase.moves or purchase.is_void:
+            return delivery is not None
+        check_move(purchase, fact, utc_s, self.settled_ms.get(purchase.site, 0))
+        key = delivery.epoch, delivery.first
+        purchase.moves.add(delivery.first)
+        purchase.moves_nanos += delivery.cost_nanos
+        purchase.tab.deliver(delivery)
+        if purchase.earmark is not None:
+            self._used.append((purchase.earmark, delivery.cost_nanos))
+        place = purchase.job, purchase.place
+        used = usage_of(fact, delivery, purchase.tariff, purchase.site, *place)
+        self._outcome.happened(events.MoveCharged(purchase.job, used))
+        self._outcome.write(
+            records.MoveProved(purchase.contract, "buy", *key, proof.ticket, proof.receipt)
+        )
+        self._outcome.write(
+            records.posted(purchase.contract, "buy", purchase.site, delivery, purchase.currency)
+        )
+        if fact.to == self._site:  # its seller has the proof from us
+            purchase.proofs[key] = proof
+            self._outcome.harden()  # or a power cut would take from us what we have signed for
+            self._prove(purchase, [proof])
+        return True
+
+    def prove(self, purchase: Purchase) -> None:
+        """Send the proofs of moves to here that have no verdict yet: they may have been lost."""
+        self._prove(purchase, purchase.proofs.values())
+
+    def _prove(self, purchase: Purchase, proofs: Iterable[MoveProof]) -> None:
+        for receipts in receipts_of(proofs):
+            self._outcome.say(purchase.site, PeerSide.SELLER, receipts)
+
     def is_due(self, purchase: Purchase, message: deals.Deliver) -> bool:
         """Whether a delivery would count: its tasks are in flight, and it has not come before.
 
@@ -247,6 +298,7 @@ class Deliveries:
             # The deliveries that a power cut took from our books are sent and billed again: do not
             # void them before that.
             return
+        self.prove(purchase)  # ahead of the verdict, after which the seller may close
         verdicts: list[list[int]] = []
         forgotten: list[list[int]] = []
         tab = purchase.tab
@@ -277,6 +329,7 @@ class Deliveries:
         """Book the verdict on a delivery, by its epoch and first task."""
         delivery = purchase.tab.pending[key]
         purchase.tab.settle(*key, verdict)
+        purchase.proofs.pop(key, None)
         self._outcome.write(
             records.settled(
                 purchase.contract,

@@ -41,6 +41,7 @@ from gateway.contracts.buying.enquiries import Enquiries
 from gateway.contracts.buying.grant_parts import room_of
 from gateway.contracts.buying.site_backoff import SiteBackoff
 from gateway.contracts.model.dealing import Consequences, Permits
+from gateway.contracts.model.moved import NO_PROOFS, MovedObject, MoveProof
 from gateway.contracts.model.object_moves import ObjectMoves
 from gateway.contracts.model.purchase import Purchase, Purchased, from_books, held_by_epoch, shown
 from gateway.contracts.model.quotations import booked_terms
@@ -129,6 +130,8 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         return served
 
     def _say(self, purchase: Purchase, message: FromBuyer) -> None:
+        if isinstance(message, (deals.CloseContract, deals.Abandon, deals.Resume)):
+            self.deliveries.prove(purchase)  # its seller may close after that
         self._outcome.say(purchase.site, PeerSide.SELLER, message)
 
     # --- a seller's messages -------------------------------------------------------------------
@@ -167,6 +170,18 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
                 self._outcome.effects.append(AnswerBill(seller, message, utc_s))
             case deals.Holding():
                 self._outcome.say(seller, PeerSide.SELLER, deals.Abandon(message.contract))
+
+    def moved(self, fact: MovedObject, proof: MoveProof, utc_s: UtcS) -> bool:
+        """Book an object that has moved under a contract; see Deliveries.moved.
+
+        False also for a contract that we do not have any more.
+        """
+        purchase = self.purchases.get(fact.contract)
+        if purchase is None or purchase.site not in (fact.source, fact.to):
+            return False
+        if purchase.quote is None or not purchase.until_s:
+            return False  # it is not in the books
+        return self.deliveries.moved(purchase, fact, proof, utc_s)
 
     # --- making contracts ----------------------------------------------------------------------
 
@@ -421,14 +436,19 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         self._outcome.happened(events.JobHeld(purchase.job, purchase.contract, on=False))
 
     def recover(
-        self, row: ContractRow, postings: list[PostingRow], mono_s: MonoS, job: Job | None
+        self,
+        row: ContractRow,
+        postings: list[PostingRow],
+        mono_s: MonoS,
+        job: Job | None,
+        proofs: Mapping[tuple[int, int], MoveProof] = NO_PROOFS,
     ) -> None:
         """Restore a contract from before a restart, under which tasks may be in flight.
 
         The job waits until its seller has reported these, or the lease has ended. `job` is None for
         attached tasks, which their client sends again: then all of them are stopped.
         """
-        purchase = from_books(row, postings, mono_s)
+        purchase = from_books(row, postings, mono_s, proofs)
         self._book.add(purchase)
         self._outcome.happened(events.JobHeld(row.job, row.contract, on=True))
         if job is None:

@@ -6,7 +6,7 @@ message contradicts the agreement, or is implausible. Valid messages are process
 `gateway.contracts.buying.purchases`.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -19,6 +19,7 @@ from federation.ranges import Range, RangeSet
 from federation.wishes import NAME_CHARS_MAX
 from federation.words import clean
 from gateway.contracts.model.dealing import LEASE_MAX_S
+from gateway.contracts.model.moved import MOVE_EPOCH, NO_PROOFS, MovedObject, MoveProof
 from gateway.contracts.model.quotations import allowed_nanos, booked_tariff, quoted_terms, tariff_of
 from gateway.ledger.db.contracts.records import ContractEnd, ContractRow, PostingRow
 from gateway.scheduler.model.intake import SLOTS_MAX
@@ -74,6 +75,10 @@ class Purchase:
     spent_nanos: int = 0
     earmark: Earmark | None = None  # the amount that budgets hold for it; None: nothing
     tab: Tab = field(default_factory=Tab)
+    moves: set[int] = field(default_factory=set)  # paid moves of objects: their numbers
+    moves_nanos: int = 0  # their cost, which is no part of `spent_nanos`
+    # Proofs of moves to here that its seller has not billed yet: it may not have them.
+    proofs: dict[tuple[int, int], MoveProof] = field(default_factory=dict)
     # Until its seller has reported its tasks after a restart: those delivered before, by epoch.
     delivered: dict[int, RangeSet] = field(default_factory=dict)
     spec: JobSpec | None = None  # of the job; None: from before a restart, of a job that is gone
@@ -101,7 +106,7 @@ class Purchase:
     @property
     def left_nanos(self) -> int:
         """The part of its cost limit that is not spent; 0 without a limit."""
-        return max(0, (self.max_cost_nanos or 0) - self.spent_nanos)
+        return max(0, (self.max_cost_nanos or 0) - self.spent_nanos - self.moves_nanos)
 
     @property
     def is_live(self) -> bool:
@@ -143,7 +148,12 @@ class Purchased:
         return self._by_job.get(job, {}).values()
 
 
-def from_books(row: ContractRow, postings: Iterable[PostingRow], mono_s: MonoS) -> Purchase:
+def from_books(
+    row: ContractRow,
+    postings: Iterable[PostingRow],
+    mono_s: MonoS,
+    proofs: Mapping[tuple[int, int], MoveProof] = NO_PROOFS,
+) -> Purchase:
     """Restore a booked contract at its terms, open as if it had been renewed now."""
     quote = deals.Quote(
         contract=row.contract,
@@ -168,9 +178,15 @@ def from_books(row: ContractRow, postings: Iterable[PostingRow], mono_s: MonoS) 
     purchase.max_cost_nanos = row.max_cost_nanos
     for each in postings:
         delivery = each.delivery
-        purchase.delivered.setdefault(each.epoch, RangeSet()).add(delivery.first, delivery.stop)
         purchase.tab.deliver(delivery)
-        purchase.spent_nanos += each.cost_nanos
+        if each.epoch == MOVE_EPOCH:
+            purchase.moves.add(each.first)
+            purchase.moves_nanos += each.cost_nanos
+            if each.state == "pending" and (key := (each.epoch, each.first)) in proofs:
+                purchase.proofs[key] = proofs[key]
+        else:
+            purchase.delivered.setdefault(each.epoch, RangeSet()).add(delivery.first, delivery.stop)
+            purchase.spent_nanos += each.cost_nanos
         if each.state != "pending":
             purchase.tab.settle(each.epoch, each.first, Verdict(each.state))
             purchase.tab.forget(VERDICTS_KEPT)
@@ -226,6 +242,11 @@ def check_delivery(purchase: Purchase, message: deals.Deliver) -> None:
         raise ProtocolError("a delivery costs more than the grant allows")
 
 
+def check_move(purchase: Purchase, fact: MovedObject, utc_s: UtcS, settled_ms: int) -> None:
+    """Raise ProtocolError for a receipt that is dated before its contract, or in closed books."""
+    _check_at(purchase, fact.at_ms, utc_s, settled_ms, "receipt")
+
+
 def footprint_of(message: deals.Deliver, site: str) -> Footprint:
     """Return a delivery's footprint as the seller's word; ProtocolError if implausible."""
     found = Footprint(
@@ -247,11 +268,15 @@ def check_moment(purchase: Purchase, message: deals.Deliver, utc_s: UtcS, settle
     A delivery may be late: after an outage it is delivered again, with its original time. It must
     not be from a period on which both sites have agreed, which ends at `settled_ms`.
     """
-    if message.at_ms < settled_ms:
-        raise ProtocolError("a delivery is dated in a period whose books are closed")
-    at_s = UtcS(message.at_ms / 1000)
+    _check_at(purchase, message.at_ms, utc_s, settled_ms, "delivery")
+
+
+def _check_at(purchase: Purchase, at_ms: int, utc_s: UtcS, settled_ms: int, name: str) -> None:
+    if at_ms < settled_ms:
+        raise ProtocolError(f"a {name} is dated in a period whose books are closed")
+    at_s = UtcS(at_ms / 1000)
     if not purchase.opened_at_s - MISDATED_MAX_S <= at_s <= utc_s + MISDATED_MAX_S:
-        raise ProtocolError("a delivery is dated before its contract, or in the future")
+        raise ProtocolError(f"a {name} is dated before its contract, or in the future")
 
 
 def check_time(purchase: Purchase, message: deals.Deliver, passed_s: float) -> None:

@@ -8,7 +8,7 @@ through their life.
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from federation.messages.contracts import ContractPhase, Delivery, Lease, Out, T
 from federation.messages.messages import Results
 from federation.messages.printed import joined, parted
 from federation.ranges import Range
+from gateway.contracts.model.moved import MOVE_EPOCH, NO_PROOFS, MoveProof
 from gateway.contracts.model.quotations import booked_tariff
 from gateway.ledger.db.contracts.records import ContractEnd, ContractRow, PostingRow
 from gateway.scheduler.model.effects import Charge
@@ -66,6 +67,10 @@ class Sale:
     order: list[SaleBundle] = field(default_factory=list)  # by own numbers, and so by epoch too
     kept: dict[tuple[int, int], deals.Deliver] = field(default_factory=dict)
     unbilled: list[Delivery] = field(default_factory=list)
+    # Paid moves of objects: their numbers; and the proofs of those that have no verdict yet, which
+    # go with each bill.
+    moves: set[int] = field(default_factory=set)
+    proofs: dict[tuple[int, int], MoveProof] = field(default_factory=dict)
     # Request → the epoch that its buyer asked for; None if the buyer did not ask.
     reclaims: dict[int, int | None] = field(default_factory=dict)
     # Objects of its buyer to which its calls refer: here, or on their way.
@@ -236,7 +241,11 @@ class Sale:
         return deals.Holding(self.contract, rows)
 
 
-def former_sale(row: ContractRow, postings: Iterable[PostingRow]) -> Sale:
+def former_sale(
+    row: ContractRow,
+    postings: Iterable[PostingRow],
+    proofs: Mapping[tuple[int, int], MoveProof] = NO_PROOFS,
+) -> Sale:
     """Return a contract of an earlier run: nothing of it runs, deliveries are owed."""
     price = booked_tariff(row)
     sale = Sale(
@@ -244,8 +253,12 @@ def former_sale(row: ContractRow, postings: Iterable[PostingRow]) -> Sale:
     )
     sale.ended_as = "interrupted"
     for each in postings:
+        if each.epoch == MOVE_EPOCH:
+            sale.moves.add(each.first)
         if each.state == "pending":
             sale.tab.deliver(each.delivery)
+            if (key := (each.epoch, each.first)) in proofs:
+                sale.proofs[key] = proofs[key]
     sale.bill_again()
     return sale
 

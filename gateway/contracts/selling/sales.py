@@ -14,7 +14,7 @@ client become deliveries, counted on a tab until the buyer has settled them.
     Commit   → ClientJoined, JobOpened            the lease runs out → ClientGone: all is stopped
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.contracts import ContractPhase, Lease, Move, Verdict, move
 from federation.messages.messages import Answer, Dropped, NeedFunction, RejectJob, Results
-from federation.messages.registry import FromSeller, GatewayMessage, Receiver
+from federation.messages.registry import FromEither, FromSeller, GatewayMessage, Receiver
 from federation.objects.left import left_in
 from federation.objects.references import objects_of
 from federation.ranges import Range
@@ -32,6 +32,14 @@ from federation.words import duration_text
 from gateway.base.handlers import MessageHandler, handles
 from gateway.config.contracts import DealRules
 from gateway.contracts.model.dealing import CONTRACT_CHARS_MAX, LEASE_MAX_S, Consequences
+from gateway.contracts.model.moved import (
+    NO_PROOFS,
+    MovedObject,
+    MoveProof,
+    delivery_of,
+    receipts_of,
+    usage_of,
+)
 from gateway.contracts.model.quotations import allowed_nanos, booked_terms
 from gateway.contracts.model.sale import Sale, former_sale
 from gateway.contracts.selling.idle_holds import IdleHolds
@@ -54,6 +62,8 @@ FETCH_S: Final = 3_600.0  # that an ending contract waits for its buyer to fetch
 QUOTES_MAX: Final = 1_000  # of one buyer that have not been taken up
 LAPSED: Final = "lapsed"
 OBJECTS: Final = "objects"  # why tasks wait: what they refer to is on its way
+# Phases of contracts that are in the books.
+_BOOKED: Final = (ContractPhase.OPEN, ContractPhase.CLOSING, ContractPhase.LAPSED)
 # The answer to a buyer that comes back, for a contract with nothing left to run.
 _WHY_OVER: Final[dict[ContractEnd, str]] = {
     "lapsed": "the lease has expired",
@@ -113,7 +123,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         self._mono_s = mono_s
         super().hear(buyer, message, mono_s, utc_s)
 
-    def _say(self, sale: Sale, message: FromSeller) -> None:
+    def _say(self, sale: Sale, message: FromSeller | FromEither) -> None:
         self._outcome.say(sale.buyer, PeerSide.BUYER, message)
 
     def _decline(self, buyer: str, contract: str, code: str, reason: str) -> None:
@@ -477,6 +487,45 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
             sale.owed_nanos -= message.cost_nanos
             self._post(sale, message)
 
+    def moved(self, fact: MovedObject, proof: MoveProof) -> bool:
+        """Book an object that has moved under a contract, by its receipt, and bill it.
+
+        Return False where this costs nothing: then it is no delivery. What was booked before, and
+        comes again, changes nothing.
+
+        Raises:
+            ProtocolError: it is dated in a period whose books are closed.
+        """
+        buyer = fact.source if fact.to == self._site else fact.to
+        sale = self.sales.get((buyer, fact.contract))
+        if sale is None or sale.phase not in _BOOKED:
+            return False
+        delivery = delivery_of(fact, sale.price, self._site)
+        if delivery is None or delivery.first in sale.moves:
+            return delivery is not None
+        if fact.at_ms < self.settled_ms.get(buyer, 0):
+            raise ProtocolError("a receipt is dated in a period whose books are closed")
+        sale.moves.add(delivery.first)
+        key = delivery.epoch, delivery.first
+        sale.tab.deliver(delivery)
+        if fact.to == self._site:
+            sale.proofs[key] = proof  # its buyer has it from us
+        if self._unsettled.owe(buyer):
+            self._hold_off(buyer)
+        sale.unbilled.append(delivery)
+        job = sale.job or f"{buyer}:{sale.contract}"
+        used = usage_of(fact, delivery, sale.price, self._site, job, sale.pool)
+        self._outcome.happened(events.MoveCharged(job, used))
+        self._outcome.write(
+            records.MoveProved(sale.contract, "sell", *key, proof.ticket, proof.receipt)
+        )
+        currency = sale.price.currency
+        self._outcome.write(records.posted(sale.contract, "sell", buyer, delivery, currency))
+        sale.spent_nanos += delivery.cost_nanos
+        if sale.is_live and sale.is_spent:
+            self._end_early(sale, Reason.COST_LIMIT, "the cost has reached the limit of the grant")
+        return True
+
     def _over_budget(self, failures: list[list[Any]]) -> list[list[Any]]:
         """Return the failures, with the cost limit as the reason of those that were stopped."""
         text = f"the task was stopped at {self._site}: it ran longer than its cost limit pays for"
@@ -651,6 +700,9 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         if sale.unbilled:
             # A power loss must not lose billed deliveries: the two books would differ for ever.
             self._outcome.harden()
+            # Ahead of the bill: the buyer's verdict depends on them, and they may have been lost.
+            for receipts in receipts_of(sale.proofs.values()):
+                self._say(sale, receipts)
         while sale.unbilled:
             part, sale.unbilled = sale.unbilled[:BILL_ROWS_MAX], sale.unbilled[BILL_ROWS_MAX:]
             self._say(sale, deals.Bill(sale.contract, [each.row for each in part]))
@@ -683,6 +735,7 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
     def _forget(self, sale: Sale, key: tuple[int, int]) -> None:
         """Forget a settled delivery: its buyer has fetched what it left here."""
         message, buyer = sale.kept.pop(key, None), sale.buyer
+        sale.proofs.pop(key, None)
         if message is not None and message.left and sale.spec is not None:
             left = tuple(left_in(message.values))
             self._outcome.effects.append(TakeObjects(sale.handle, sale.job, sale.spec.scope, left))
@@ -735,9 +788,15 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         sale.bill_again()
         sale.asked_at_s = MonoS(0.0)
 
-    def recover(self, row: ContractRow, postings: list[PostingRow], mono_s: MonoS) -> None:
+    def recover(
+        self,
+        row: ContractRow,
+        postings: list[PostingRow],
+        mono_s: MonoS,
+        proofs: Mapping[tuple[int, int], MoveProof] = NO_PROOFS,
+    ) -> None:
         """Take up a contract of an earlier run: nothing of it runs, deliveries are owed."""
-        sale = former_sale(row, postings)
+        sale = former_sale(row, postings, proofs)
         sale.lapsed_at_s = mono_s
         for _ in sale.tab.pending:
             self._unsettled.owe(row.site)

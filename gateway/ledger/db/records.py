@@ -11,6 +11,7 @@ from gateway.ledger.db.budgets.records import SliceHeld, SliceLent
 from gateway.ledger.db.contracts.records import (
     ContractEnded,
     ContractOpened,
+    MoveProved,
     Posted,
     PostingSettled,
     posted,
@@ -62,6 +63,7 @@ __all__ = [
     "JobOpenedRecord",
     "LeftJobCancelled",
     "LeftTermsKept",
+    "MoveProved",
     "OutcomeKept",
     "Payment",
     "PaymentUndone",
@@ -97,6 +99,7 @@ Record = (
     | JobForgotten
     | ContractOpened
     | Posted
+    | MoveProved
     | PostingSettled
     | ContractEnded
     | Disputed

@@ -149,7 +149,7 @@ def _corrected(correction: Correction) -> _Charge:
         energy_uj=0,
         carbon_ng=0,
         embodied_ng=0,
-        kind="time",
+        kind=correction.kind,
         held_byte_s=0,
         moved_bytes=0,
     )

@@ -26,6 +26,7 @@ _HOURS: Final = select(
 )
 _HOUR_HEAD: Final = len(SUMMED_BY) + 2
 _RUN: Final = [usage.c[name] for name in UsageRun.__dataclass_fields__ if name != "corrects"]
+_IS_OF_RUNS: Final = postings.c.epoch > 0  # the others are of moved bytes
 _IS_VOID: Final = postings.c.state == "void"
 _IS_PASSED_ON: Final = contracts.c.job.contains(":", autoescape=True)
 
@@ -132,7 +133,7 @@ def _voided(connection: Connection) -> dict[tuple[str, str], dict[Key, int]]:
 
     All are read, as they are few. The seller is empty for work that ran here or was passed on.
     """
-    deliveries = _deliveries(postings.c.posted_at_s).where(_IS_VOID)
+    deliveries = _deliveries(postings.c.posted_at_s).where(_IS_VOID, _IS_OF_RUNS)
     voids: dict[tuple[str, str], list[tuple[UtcS, int]]] = {}
     for row in connection.execute(deliveries.order_by("job", "posted_at_s")):
         key = row.job, "" if row.side == "sell" else row.site
@@ -140,6 +141,7 @@ def _voided(connection: Connection) -> dict[tuple[str, str], dict[Key, int]]:
     of_job = (
         select(usage.c.ended_at_s, usage.c.first, usage.c.attempt, usage.c.cost_nanos)
         .where(usage.c.job == bindparam("job_name"), usage.c.cost_nanos > 0)
+        .where(usage.c.kind == "time")
         .order_by(usage.c.ended_at_s, usage.c.first)
     )
     found = {}
@@ -179,6 +181,7 @@ def refunds(
     voided, so that both come to what the statements of that time have.
     """
     query = _within(_reversed(), disputes.c.settled_at_s, start_at_s, end_at_s)
+    query = query.where(_IS_OF_RUNS)
     if ran_here:
         query = query.where(postings.c.side == "sell")
     return (each.refund for each in _corrections(*connection.execute(query)))
@@ -222,6 +225,7 @@ def _corrections(*rows: Row[Any]) -> Iterator[Correction]:
             site="" if is_sold else row.site,
             pool=row.pool if is_sold else f"{row.site}/{row.pool}",
             job=row.job,
+            kind="time" if row.epoch else "moved",
         )
 
 

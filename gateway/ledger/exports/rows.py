@@ -119,6 +119,7 @@ class Correction:
         site: the site that it was bought from, where we did not; else empty.
         pool: the pool that ran it, as in a run.
         job: the job of the delivery, as in a run.
+        kind: "time" of slots, or "moved" bytes.
     """
 
     corrects: str
@@ -130,6 +131,7 @@ class Correction:
     site: str
     pool: str
     job: str
+    kind: str = "time"
 
     @property
     def hour(self) -> int:

@@ -1,12 +1,10 @@
-"""The tickets that this site has given out, and what their receipts prove. Pure.
+"""Tickets of this site, and the facts that their receipts prove. Pure.
 
-The receiver's signed receipt says how many bytes of an object have arrived. It counts once for
-each ticket, and for no more than the object's size: so neither side can make a transfer dearer
-alone. A `MovedObject` is the fact for the books.
+The receiver's signed receipt says how many bytes of an object have arrived: no more than the ticket
+of its source allows. So neither side can make a transfer dearer alone. A `MovedObject` is the fact
+for the books.
 """
 
-from collections import OrderedDict
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -15,100 +13,54 @@ from federation.errors import ProtocolError
 from federation.objects.manifests import digest_text
 from federation.signed.transfers import TICKET_S, TransferReceipt, TransferTicket, fits
 from gateway.base.scopes import ObjectScope
+from gateway.contracts.model.moved import MOVED_NAME, MovedObject
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.objects.billing import HELD_POOL
 from gateway.objects.catalogue import HeldObject
 
-GIVEN_MAX: Final = 20_000  # tickets of one site that are remembered; its oldest go first
-MOVED_NAME: Final = "objects moved"
 _NUMBER_DIGITS: Final = 15  # of a ticket's id: 60 bits, for a column of the books
-LATE_S: Final = 86_400.0  # how long after its ticket a receipt may come
 
 
-@dataclass(frozen=True, slots=True)
-class MovedObject:
-    """An object that has moved between two sites, by the receiver's receipt.
+def ticket_for(  # noqa: PLR0913 - the fields of a ticket, each by its name
+    id_: str,
+    site: str,
+    federation: str,
+    to: str,
+    held: HeldObject,
+    user: str,
+    contract: str,
+    regions: frozenset[str] | None,
+    utc_s: UtcS,
+) -> TransferTicket:
+    """Return a ticket of this site, by which another site may fetch an object.
 
-    Attributes:
-        ticket: its id; both sides book the same fact under it.
-        source, to: the sites.
-        scope: the project at the source.
-        contract: the buyer's name for it.
-        moved_bytes: that have arrived; equal blocks move once, so it may be less than the size.
-        at_ms: when, by the receiver's clock, milliseconds since 1970.
+    It is not remembered: the receipt comes back with it, and our own signature proves it.
     """
+    return TransferTicket(
+        id=id_,
+        federation=federation,
+        source=site,
+        to=to,
+        digest=held.key.digest,
+        size=held.size,
+        scope=held.key.scope,
+        user=user,
+        contract=contract,
+        issued_s=utc_s,
+        expires_s=utc_s + TICKET_S,
+        regions=regions,
+    )
 
-    ticket: str
-    source: str
-    to: str
-    digest: bytes
-    scope: str
-    user: str
-    contract: str
-    moved_bytes: int
-    at_ms: int
 
+def proved(ticket: TransferTicket, receipt: TransferReceipt) -> MovedObject:
+    """Return the fact that a receipt proves of a ticket of ours.
 
-class TicketOffice:
-    """Gives out tickets for the objects of one site.
-
-    Args:
-        site, federation: ours.
+    Raises:
+        ProtocolError: the receipt is for another ticket, or for more bytes than that allows.
     """
-
-    def __init__(self, site: str, federation: str) -> None:
-        self._site = site
-        self._federation = federation
-        self._given: dict[str, TransferTicket] = {}
-        self._of_site: dict[str, OrderedDict[str, TransferTicket]] = {}  # by their receiver
-
-    def give(
-        self,
-        id_: str,
-        to: str,
-        held: HeldObject,
-        user: str,
-        contract: str,
-        regions: frozenset[str] | None,
-        utc_s: UtcS,
-    ) -> TransferTicket:
-        """Return a ticket by which a site may fetch an object, and remember it."""
-        ticket = TransferTicket(
-            id=id_,
-            federation=self._federation,
-            source=self._site,
-            to=to,
-            digest=held.key.digest,
-            size=held.size,
-            scope=held.key.scope,
-            user=user,
-            contract=contract,
-            issued_s=utc_s,
-            expires_s=utc_s + TICKET_S,
-            regions=regions,
-        )
-        self._given[id_] = ticket
-        given = self._of_site.setdefault(to, OrderedDict())
-        given[id_] = ticket
-        while len(given) > GIVEN_MAX or next(iter(given.values())).expires_s < utc_s - LATE_S:
-            del self._given[given.popitem(last=False)[0]]
-        return ticket
-
-    def take(self, receipt: TransferReceipt) -> MovedObject | None:
-        """Return what a receipt proves; None: it counted before, or its ticket is forgotten.
-
-        Raises:
-            ProtocolError: it does not fit its ticket.
-        """
-        ticket = self._given.get(receipt.ticket)
-        if ticket is None:
-            return None
-        if not fits(receipt, ticket):
-            raise ProtocolError(f"the receipt does not fit ticket {receipt.ticket}")
-        del self._given[ticket.id], self._of_site[ticket.to][ticket.id]
-        if not self._of_site[ticket.to]:
-            del self._of_site[ticket.to]
-        return moved(ticket, receipt)
+    if not fits(receipt, ticket):
+        raise ProtocolError(f"the receipt does not fit ticket {ticket.id}")
+    return moved(ticket, receipt)
 
 
 def moved(ticket: TransferTicket, receipt: TransferReceipt) -> MovedObject:
@@ -127,7 +79,7 @@ def moved(ticket: TransferTicket, receipt: TransferReceipt) -> MovedObject:
 
 
 def moved_record(fact: MovedObject, utc_s: UtcS, currency: str, group: str) -> UsageRecord:
-    """Return the record of an object that has come to this site; it costs nothing so far.
+    """Return the record of an object that has come to this site at no cost.
 
     Each ticket has one: its columns are as those of held bytes (gateway.objects.billing), and its
     job begins with the site whose work it is for, as those of its tasks do.

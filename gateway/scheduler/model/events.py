@@ -12,6 +12,7 @@ from typing import Final
 from federation.clocks import UtcS
 from federation.objects.labels import DataLabel
 from federation.ranges import Range
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.model.budget_accounts import BudgetSpent, Debtor
 from gateway.scheduler.model.paid_time import PaidTime
 from gateway.scheduler.model.ports import PortKind
@@ -546,6 +547,14 @@ class JobNoted:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveCharged:
+    """Objects of a job have moved between sites, at a cost: its usage record."""
+
+    job: str
+    record: UsageRecord
+
+
+@dataclass(frozen=True, slots=True)
 class VolumesKnown:
     """The slot time that each buyer has had this month, from the books at the start."""
 
@@ -631,6 +640,7 @@ Event = (
     | MoneySpent
     | JobLimitsUnmet
     | JobNoted
+    | MoveCharged
     | JobHeld
     | Resumed
     | Reported

@@ -504,10 +504,12 @@ class Job:
         self.attempt_max = max(self.attempt_max, record.attempt)
         if record.state == "lost":
             return
-        self.paid_times.book(record)
+        if record.tasks:
+            self.paid_times.book(record)
         currency = record.currency
         self.costs_nanos[currency] = self.costs_nanos.get(currency, 0) + record.charged_nanos
-        self.prices_nanos[currency] = record.price_nanos
+        if record.kind == "time":
+            self.prices_nanos[currency] = record.price_nanos
         self.wall_ns += record.wall_ns
         if record.state == "repeat":
             self.repeat_ns += record.wall_ns

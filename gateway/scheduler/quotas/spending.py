@@ -17,7 +17,7 @@ from gateway.scheduler.model.jobs import Assignment, Job
 from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.reserved import ReservedAmounts
 from policies.costs.budgets import BudgetAccount, Running, Waiting, hard_payers, named, unpayable
-from policies.parties import PartyKind
+from policies.parties import Owner, PartyKind
 from policies.tariffs import Tariff
 
 TOLD_AGAIN: Final = 10  # when this part of a limit is left, its end is news once more
@@ -158,6 +158,17 @@ class BudgetEnforcement:
                 budget_account.spend(nanos, utc_s)
         for record in used:
             self._reserved.use(record.pool, tariff, record.cost_nanos)
+
+    def charge_move(self, job: Job | None, record: UsageRecord, utc_s: UtcS) -> None:
+        """Count objects that have moved for a job; None: the job is over."""
+        if job is not None:
+            payers = job.budget_accounts
+        else:
+            owner = Owner(record.user, record.group, record.project, record.origin)
+            payers = self._budget_accounts.of(owner)
+        for budget_account in payers:
+            if nanos := used_of(budget_account, record):
+                budget_account.spend(nanos, utc_s)
 
     # --- endings -------------------------------------------------------------------------------
 

@@ -87,6 +87,11 @@ class MemoryContracts:
         rows = self.postings(side, contract)
         return [each for each in rows if (each.epoch, each.first) in asked]
 
+    def proofs(self, side: str, contract: str) -> dict[tuple[int, int], tuple[bytes, bytes]]:
+        """See ContractStore."""
+        found = self._tables().proofs.items()
+        return {key[2:]: each for key, each in found if key[:2] == (side, contract)}
+
     def totals(self) -> list[DealTotal]:
         """See ContractStore."""
         tables = self._tables()

@@ -12,6 +12,7 @@ from gateway.ledger.db.budgets.records import SliceHeld, SliceLent
 from gateway.ledger.db.contracts.records import (
     ContractEnded,
     ContractOpened,
+    MoveProved,
     Posted,
     PostingSettled,
 )
@@ -65,6 +66,9 @@ class KeptJob:
     forgotten: bool = False
 
 
+Dealt = ContractOpened | Posted | MoveProved | PostingSettled | ContractEnded
+
+
 @dataclass(slots=True)
 class Tables:
     """The rows of every table, by their keys."""
@@ -81,6 +85,7 @@ class Tables:
     ended: dict[tuple[str, str], str] = field(default_factory=dict)
     postings: dict[DeliveryId, Posted] = field(default_factory=dict)
     verdicts: dict[DeliveryId, str] = field(default_factory=dict)
+    proofs: dict[DeliveryId, tuple[bytes, bytes]] = field(default_factory=dict)  # of moved bytes
     disputes: dict[DeliveryId, Disputed] = field(default_factory=dict)
     answers: dict[DeliveryId, DisputeSettled] = field(default_factory=dict)
     statements: dict[DeliveryId, StatementKept] = field(default_factory=dict)
@@ -135,7 +140,7 @@ class Tables:
                         row.ended_at_s = ended_at_s
             case JobForgotten(job):
                 self._forget(job)
-            case ContractOpened() | Posted() | PostingSettled() | ContractEnded():
+            case ContractOpened() | Posted() | MoveProved() | PostingSettled() | ContractEnded():
                 self._deal(record)
             case Disputed() | DisputeSettled() | StatementKept():
                 self._agree(record)
@@ -173,7 +178,7 @@ class Tables:
         """Return the usage of a job, in the order of writing."""
         return list(self.usage.get(job, {}).values())
 
-    def _deal(self, record: ContractOpened | Posted | PostingSettled | ContractEnded) -> None:
+    def _deal(self, record: Dealt) -> None:
         key = (record.side, record.contract)
         match record:
             case ContractOpened():
@@ -182,6 +187,9 @@ class Tables:
                 self.ended[key] = record.state
             case Posted():
                 self.postings.setdefault((*key, record.epoch, record.first), record)
+            case MoveProved():
+                proof = record.ticket, record.receipt
+                self.proofs.setdefault((*key, record.epoch, record.first), proof)
             case PostingSettled():
                 self.verdicts.setdefault((*key, record.epoch, record.first), record.state)
 

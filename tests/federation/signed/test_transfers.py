@@ -12,6 +12,7 @@ from federation.signed.transfers import (
     TransferReceipt,
     TransferTicket,
     fits,
+    open_given,
     open_receipt,
     open_ticket,
     seal_receipt,
@@ -50,6 +51,13 @@ def test_a_ticket_ends():
         open_ticket(raw, [LONDON.public], TICKET.expires_s)
     with pytest.raises(Untrusted, match="not valid yet"):
         open_ticket(raw, [LONDON.public], UtcS(NOW - 3600))
+
+
+def test_its_own_site_takes_a_ticket_back_after_its_time():
+    raw = seal_ticket(TICKET, LONDON)
+    assert open_given(raw, [LONDON.public]) == TICKET
+    with pytest.raises(Untrusted, match="not signed by its site"):
+        open_given(raw, [PARIS.public])
 
 
 def test_every_altered_byte_is_found():

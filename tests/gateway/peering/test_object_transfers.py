@@ -1,5 +1,6 @@
 """Objects that move between sites, without carriers (gateway.peering.object_transfers)."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -7,11 +8,12 @@ import trio
 import trio.testing
 
 from federation.clocks import UtcS
+from federation.errors import ProtocolError
 from federation.messages.deals import Deliver
-from federation.messages.transferring import AskTickets, Tickets
+from federation.messages.transferring import AskTickets, Receipts, Tickets
 from federation.objects.labels import UNLABELLED, read_label
 from federation.objects.left import left_value
-from federation.signed.transfers import TransferTicket
+from federation.signed.transfers import TransferReceipt, TransferTicket
 from gateway.config.limits import ObjectRoom
 from gateway.objects.bulk.carrier_process import PullOutcome
 from gateway.objects.catalogue import ObjectCatalogue, ObjectKey
@@ -51,6 +53,7 @@ class World:
         self.go.set()
         self.asked, self.sent, self.came, self.later = [], [], [], []
         self.pulled, self.signed = [], 0
+        self.booked, self.is_paid, self.free = [], False, []
         self.restarted = trio.Event()
         self.jobs = {"j": self._job("j"), "other": self._job("other")}
         sales = SimpleNamespace(
@@ -62,7 +65,12 @@ class World:
         wishes = SimpleNamespace(jurisdictions=None)
         server = SimpleNamespace(
             config=SimpleNamespace(name="paris", pools=[], host_jurisdiction="EU"),
-            exchange=SimpleNamespace(sales=sales, purchases=purchases),
+            exchange=SimpleNamespace(
+                sales=sales,
+                purchases=purchases,
+                settled_ms=lambda _side, _site: 0,
+                moved=self.moved,
+            ),
             broker=SimpleNamespace(
                 jobs=self.jobs, entitling=SimpleNamespace(wishes_of=lambda _spec: wishes)
             ),
@@ -71,7 +79,7 @@ class World:
         )
         self.transfers = ObjectTransfers(
             *(self, server, self.keeper, self, self, lambda: UtcS(self.now_s)),
-            lambda _fact: None,
+            self.free.append,
             lambda _line: None,
         )
 
@@ -92,7 +100,19 @@ class World:
     def hear_later(self, site, delivery):
         self.later.append((site, delivery))
 
+    # as the exchange
+    def moved(self, fact, proof, _utc_s):
+        self.booked.append((fact, proof))
+        return self.is_paid
+
     # as the signer
+    def open_given(self, raw):
+        return replace(self.open_ticket("paris", raw, 0.0), to="paris")
+
+    def open_receipt(self, site, raw):
+        moved_bytes = int(raw.split(b" ")[1])
+        return TransferReceipt("ab" * 16, "paris", site, A, moved_bytes, 1_000)
+
     def open_ticket(self, site, raw, _utc_s):
         until, digest = raw.split(b" ", 1)
         times = UtcS(0.0), UtcS(float(until))
@@ -327,3 +347,35 @@ async def test_the_holder_gives_no_ticket_to_a_site_that_knows_no_labels(world):
 async def test_the_holder_gives_a_ticket_where_the_label_allows_it(world):
     hold(world, "EU")
     assert await refusal(world) == [""]
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("is_paid", [False, True])
+async def test_what_came_is_signed_for_and_booked_or_is_free(world, is_paid):
+    world.is_paid = is_paid
+    world.order(A)
+    await until(lambda: world.came)
+    [(fact, proof)] = world.booked
+    assert (fact.source, fact.to, fact.contract, fact.user) == ("london", "paris", "c", USER)
+    assert fact.moved_bytes == 100
+    assert proof.ticket.endswith(A)
+    # A contract sends its own proofs; free moves are told at once, with their ticket.
+    told = [message for _, message in world.sent if isinstance(message, Receipts)]
+    assert told == ([] if is_paid else [Receipts([proof.receipt], [proof.ticket])])
+    assert world.free == ([] if is_paid else [fact])
+
+
+@pytest.mark.trio
+async def test_a_receipt_comes_with_our_ticket_and_claims_no_more_than_that(world):
+    ticket = b"900 " + A  # of 100 bytes, to Paris
+    world.transfers.hear("paris", Receipts([b"receipt 90"], [ticket]))
+    [(fact, proof)] = world.booked
+    assert (fact.moved_bytes, proof.ticket) == (90, ticket)
+    with pytest.raises(ProtocolError, match="does not fit"):
+        world.transfers.hear("paris", Receipts([b"receipt 101"], [ticket]))
+    with pytest.raises(ProtocolError, match="does not fit"):  # the ticket is another site's
+        world.transfers.hear("rome", Receipts([b"receipt 90"], [ticket]))
+    world.transfers.hear("paris", Receipts([b"receipt 90"]))  # of an older version
+    with pytest.raises(ProtocolError, match="over 500"):
+        world.transfers.hear("paris", Receipts([b"receipt 90"] * 501, [ticket] * 501))
+    assert len(world.booked) == 1

@@ -12,17 +12,20 @@ from math import inf
 from typing import Any
 
 from support.pure.broker import after_its_time, spec
+from support.pure.moves import fact_of
 
 from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.messages import Assign, Recall, Results
 from federation.messages.printed import STDERR
+from federation.messages.transferring import Receipts
 from federation.messages.wire import pack, unpack
 from federation.objects.references import with_head
 from gateway.config.budgets import NO_CREDIT, Credit
 from gateway.config.contracts import DealRules
 from gateway.config.pools import PoolFacts
 from gateway.contracts.exchange import Exchange
+from gateway.contracts.model.moved import MoveProof
 from gateway.ledger.db import records
 from gateway.ledger.db.contracts.records import ContractRow, PostingRow
 from gateway.runtime.kernel import Kernel
@@ -428,7 +431,7 @@ class TownSite:
             for each in self.books
             if isinstance(each, records.ContractOpened) and each.side == "sell"
         ]
-        self.exchange.recover(found, names, self.town.now_s)
+        self.exchange.recover(found, names, self.town.now_s, (), self._proofs)
         self.do()
 
     def _recall(self, worker: int, recall: Recall) -> None:
@@ -458,6 +461,14 @@ class TownSite:
                 assert at not in found, f"task {at} was told twice"
                 found[at] = value
         return found
+
+    def _proofs(self, side: str, contract: str) -> dict[tuple[int, int], tuple[bytes, bytes]]:
+        return {
+            (each.epoch, each.first): (each.ticket, each.receipt)
+            for each in self.books
+            if isinstance(each, records.MoveProved)
+            and (each.side, each.contract) == (side, contract)
+        }
 
     def postings(self, side: str) -> dict[tuple[str, int, int], list[Any]]:
         """(contract, epoch, first) → [tasks, cost, state] as the books have it."""
@@ -551,7 +562,12 @@ class Town:
                 continue
             # To whom it is our seller, we are the buyer.
             theirs = PeerSide.BUYER if side is PeerSide.SELLER else PeerSide.SELLER
-            site.kernel.hear(sender, theirs, message, self.now_s, UTC_S + self.now_s)
+            if isinstance(message, Receipts):
+                for receipt, ticket in zip(message.receipts, message.tickets, strict=True):
+                    proof = MoveProof(ticket, receipt)
+                    site.exchange.moved(fact_of(receipt), proof, UTC_S + self.now_s)
+            else:
+                site.kernel.hear(sender, theirs, message, self.now_s, UTC_S + self.now_s)
             if not self._is_next(sender, receiver) or until():
                 site.do()
 

@@ -9,7 +9,7 @@ lost or doubled.
 import contextlib
 import itertools
 import shutil
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -20,12 +20,14 @@ import trio
 from sqlalchemy import NullPool, create_engine
 from support.exports import traded
 from support.pure.books import envelope
+from support.pure.moves import fact_of, proof_of
 
+from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.contracts import ContractPhase
 from federation.messages.deals import Sealed
 from federation.messages.messages import MESSAGES
-from federation.messages.reconciliation import DAY_MS, Sums
+from federation.messages.reconciliation import DAY_MS, EntryState, Sums
 from federation.messages.registry import Receiver
 from federation.ranges import RangeSet
 from federation.signed.envelopes import body_of
@@ -34,6 +36,7 @@ from gateway.config.books import BookRules
 from gateway.config.contracts import DealRules
 from gateway.contracts.buying.purchases import Purchases
 from gateway.contracts.model.dealing import Consequences
+from gateway.contracts.model.moved import MOVE_EPOCH, MovedObject, MoveProof, delivery_of
 from gateway.contracts.model.object_moves import ObjectMoves
 from gateway.contracts.model.purchase import from_books
 from gateway.contracts.model.sale import former_sale
@@ -50,12 +53,14 @@ from gateway.scheduler.model.effects import Harden, SendToSite, Write
 from gateway.scheduler.quotas.reserved import ReservedAmounts
 from gateway.settlement.context import NoSuchEntry, SettlementContext
 from gateway.settlement.reconciler import Reconciler
+from policies.tariffs import Tariff
 
 DAY_S = 86_400.0
 BEGIN_S = 1_793_491_200.0 + 9 * 3600  # 2026-11-01, 9 o'clock
 DEADLINE_S = 200.0
 TASKS = 10  # of a bundle
 PRICE_NANOS = 10**12
+RECEIVE_NANOS, SEND_NANOS = 2_000, 9_000  # of a GB
 RULES = BookRules(reconcile_s=1e6, dispute_days=3.0, period="day", detail_days=5.0)
 
 
@@ -137,10 +142,12 @@ class BookedSite:
         )
         for row in self.store.contracts.open():
             postings = self.store.contracts.postings(self.side, row.contract)
+            found = self.store.contracts.proofs(self.side, row.contract).items()
+            proofs = {key: MoveProof(*each) for key, each in found}
             if self.side == "sell":
-                self.sales.recover(row, postings, 0.0)
+                self.sales.recover(row, postings, 0.0, proofs)
             else:
-                self.purchases.recover(row, postings, 0.0, None)
+                self.purchases.recover(row, postings, 0.0, None, proofs)
         # The part of a gateway that an operator's order uses.
         self.desk = SimpleNamespace(
             store=self.store,
@@ -244,6 +251,8 @@ class BookedSite:
 
     def _happened(self, event):
         """Act as a broker: count tasks as back, and write their cost."""
+        if isinstance(event, events.MoveCharged):
+            self.outcome.effects.insert(0, Write(event.record))
         if not isinstance(event, events.Reported):
             return
         worker = self.broker.workers[event.worker]
@@ -267,6 +276,10 @@ class BookedSite:
         if isinstance(message, Sealed):
             raw = message.envelope
             message = MESSAGES.decode(body_of(raw), len(raw))
+        if message.row.to is Receiver.OBJECTS:
+            for receipt in message.receipts:
+                self.book_move(fact_of(receipt))
+            return
         if message.row.to is not Receiver.BOOKS:
             now = 0.0, self.world.utc_s
             (self.sales if self.side == "sell" else self.purchases).hear(self.other, message, *now)
@@ -275,6 +288,16 @@ class BookedSite:
         self.reconciler.hear(self.other, message, raw)
         while (found := self.reconciler.turns.take()) is not None:
             self.ask(found[1])
+
+    def book_move(self, fact):
+        """Take a receipt, which the other one has signed, or this one."""
+        proof = proof_of(fact)
+        with contextlib.suppress(ProtocolError):  # of a time that is agreed on
+            if self.side == "sell":
+                self.sales.moved(fact, proof)
+            else:
+                self.purchases.moved(fact, proof, self.world.utc_s)
+        self.perform()
 
     # --- its books -----------------------------------------------------------------------------
 
@@ -286,6 +309,15 @@ class BookedSite:
         """Its sales to the other one less its purchases, as its exports have them."""
         with _reader(self.disk.url).begin() as connection:
             return traded(connection, self.name, self.other)
+
+    def moved(self):
+        """The part of its statement that is of moved bytes."""
+        found, sign = Counter(), 1 if self.side == "sell" else -1
+        for each in self.store.settlement.entries(self.side, self.other, 0, 10**15):
+            if each.delivery.epoch == MOVE_EPOCH:
+                is_back = each.state is EntryState.REVERSAL
+                found[each.currency] += sign * each.delivery.cost_nanos * (-1 if is_back else 1)
+        return found
 
     def days(self):
         """Return the delivered and reversed amounts, by day and currency."""
@@ -377,6 +409,8 @@ class TwoSitesWorld:
                 *(contract, site.side, site.other, job, "fast", 2, PRICE_NANOS, "USD", 30.0),
                 self.utc_s,
                 step_ns=0,
+                receive_nanos=RECEIVE_NANOS,
+                send_nanos=SEND_NANOS,
             )
             site.fuse = None
             site.write([record], True, lambda: None)
@@ -432,6 +466,23 @@ class TwoSitesWorld:
             site.sales._post(site.sales.sales["london", contract], message)
             self.delivered[contract, epoch, first] = tasks, cost_nanos
             site.perform()
+
+    def move(self, contract, name, size, *, is_result):
+        """An object of this name comes to Paris for a contract, or goes to London as a result."""
+        sites = ("paris", "london") if is_result else ("london", "paris")
+        digest = b"\x02" + name.encode().ljust(32, b".")
+        at_ms = int(self.utc_s * 1000)
+        fact = MovedObject("t", *sites, digest, "risk", "ada", contract, size, at_ms)
+        seller = "paris"
+        tariff = Tariff(0, "USD", "1", receive_nanos=RECEIVE_NANOS, send_nanos=SEND_NANOS)
+        delivery = delivery_of(fact, tariff, seller)
+        if delivery is not None:
+            key = contract, delivery.epoch, delivery.first
+            known = self.delivered.get(key, (0, delivery.cost_nanos))
+            self.delivered[key] = known
+            site = self.london if is_result else self.paris
+            with site.alive():
+                site.book_move(fact)
 
     def delivery(self, contract, epoch, first, tasks, cost_nanos):
         wall_ns = cost_nanos * 3_600 * 10**9 // PRICE_NANOS + 1

@@ -105,6 +105,22 @@ class Posted:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveProved:
+    """The proof of a delivery of moved bytes: its ticket and its receipt, as they were signed."""
+
+    contract: str
+    side: ContractSide
+    epoch: int
+    first: int
+    ticket: bytes
+    receipt: bytes
+
+    def __post_init__(self) -> None:
+        check_texts(self.contract, self.side)
+        check_numbers(self.epoch, self.first)
+
+
+@dataclass(frozen=True, slots=True)
 class PostingSettled:
     """The verdict on a posting: "post" (it is paid) or "void". The first verdict counts."""
 

@@ -7,10 +7,11 @@ from sqlalchemy import Dialect, update
 from gateway.ledger.db.contracts.records import (
     ContractEnded,
     ContractOpened,
+    MoveProved,
     Posted,
     PostingSettled,
 )
-from gateway.ledger.db.contracts.tables import IS_PENDING, contracts, postings
+from gateway.ledger.db.contracts.tables import IS_PENDING, contracts, move_receipts, postings
 from gateway.ledger.db.sql import BODY_ROWS, USAGE_ROWS, Changes, RowInserts, Writers, field
 
 _POSTING: Final = ("side", "contract", "epoch", "first")
@@ -21,6 +22,7 @@ def writers(dialect: Dialect) -> Writers:
     return {
         ContractOpened: RowInserts(dialect, contracts, BODY_ROWS, ContractOpened),
         Posted: RowInserts(dialect, postings, USAGE_ROWS, Posted),
+        MoveProved: RowInserts(dialect, move_receipts, BODY_ROWS, MoveProved),
         PostingSettled: Changes(
             dialect,
             [

@@ -21,7 +21,13 @@ from gateway.ledger.db.contracts.records import (
     RelayedTotal,
     UnsettledDeliveries,
 )
-from gateway.ledger.db.contracts.tables import IS_PENDING, OF_CONTRACT, contracts, postings
+from gateway.ledger.db.contracts.tables import (
+    IS_PENDING,
+    OF_CONTRACT,
+    contracts,
+    move_receipts,
+    postings,
+)
 from gateway.ledger.db.database import OpenReader
 from gateway.ledger.db.exact import exact_sums, joined
 from gateway.ledger.db.settlement import queries
@@ -68,6 +74,9 @@ class ContractStore(Protocol):
 
         The time it takes grows with the keys, and not with the deliveries under the contract.
         """
+
+    def proofs(self, side: str, contract: str) -> dict[tuple[int, int], tuple[bytes, bytes]]:
+        """Return ticket and receipt of the moves under a contract, by the key of its delivery."""
 
     def totals(self) -> list[DealTotal]:
         """Sum up the deliveries to and by other sites."""
@@ -176,6 +185,16 @@ class SqlContracts:
                 rows = connection.execute(query)
                 found.extend(PostingRow(*row) for row in rows)
         return found
+
+    def proofs(self, side: str, contract: str) -> dict[tuple[int, int], tuple[bytes, bytes]]:
+        """See ContractStore."""
+        table = move_receipts.c
+        query = select(table.epoch, table.first, table.ticket, table.receipt).where(
+            table.side == side, table.contract == contract
+        )
+        with self._reading() as connection:
+            rows = connection.execute(query)
+            return {(row.epoch, row.first): (row.ticket, row.receipt) for row in rows}
 
     def totals(self) -> list[DealTotal]:
         """See ContractStore."""

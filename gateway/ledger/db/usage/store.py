@@ -97,7 +97,7 @@ class SqlUsage:
     def charged_ranges(self, job: str) -> list[tuple[int, int]]:
         """See UsageStore."""
         written = select(usage.c.first, usage.c.tasks, usage.c.attempt).where(
-            usage.c.job == job, usage.c.records == 1, IS_CHARGE
+            usage.c.job == job, usage.c.records == 1, usage.c.tasks > 0, IS_CHARGE
         )
         rolled_up = select(
             usage_ranges.c.first, usage_ranges.c.tasks, usage_ranges.c.attempt
@@ -114,7 +114,7 @@ class SqlUsage:
         )
         query = (
             select(*(usage.c[field.name] for field in fields(UsedRun)))
-            .where(usage.c.job == job, usage.c.records == 1)
+            .where(usage.c.job == job, usage.c.records == 1, usage.c.tasks > 0)
             .where(usage.c.attempt >= wasted.scalar_subquery())
             .order_by(usage.c.attempt, usage.c.first)
         )

@@ -1,0 +1,194 @@
+"""Objects that move under a contract are paid by their receipts, once, at both sites alike."""
+
+from dataclasses import replace
+
+import pytest
+from support.pure.moves import proof_of
+from support.pure.town import UTC_S, dear_and_cheap
+
+from federation.errors import ProtocolError
+from federation.messages.adverts import OBJECTS_TAG
+from federation.messages.transferring import Receipts
+from gateway.contracts.model.moved import MOVE_EPOCH, MovedObject, number_of
+from gateway.ledger.db import records
+from policies.costs.moving import MovePrices
+from policies.placement.asks import Wishes
+
+ABROAD = Wishes(allowed_sites=frozenset({"paris"}))
+BOOK, CURVE = (b"\x02" + each * 32 for each in (b"b", b"c"))
+PRICES = MovePrices(10_000_000, 90_000_000, "USD")
+GB = 10**9
+
+
+@pytest.fixture
+def town():
+    """London has a contract with Paris, which charges for moves, and tasks out under it."""
+    found = dear_and_cheap()
+    for site in found.sites.values():
+        site.exchange.moves.fetches = True
+        site.exchange.moves.why_ours_stay = lambda: ""
+        site.exchange.moves.prices = lambda: PRICES
+        site.join(2, **{OBJECTS_TAG: True})
+    found.now_s += 1.0
+    found.show()
+    found.deliver()
+    found.sites["london"].submit(4, wishes=ABROAD, objects=[BOOK])
+    found.deliver()
+    return found
+
+
+def fact(town, digest=BOOK, size=GB, *, is_result=False, **changes):
+    [sale] = town.sites["paris"].exchange.sales.sales.values()
+    sites = ("paris", "london") if is_result else ("london", "paris")
+    at_ms = int((UTC_S + town.now_s) * 1000)
+    user, scope = ("ann", "risk") if is_result else ("ann@london", "risk\u00a0@london")
+    found = MovedObject("t", *sites, digest, scope, user, sale.contract, size, at_ms)
+    return replace(found, **changes)
+
+
+def move(town, moved):
+    """The receiver has fetched it, and signs for it."""
+    site = town.sites[moved.to]
+    is_paid = site.exchange.moved(moved, proof_of(moved), UTC_S + town.now_s)
+    site.do()
+    return is_paid
+
+
+def moves(site):
+    """Its paid moves: usage of objects that moved, and deliveries of them."""
+    used = [each for each in site.books if isinstance(each, records.UsageRecord)]
+    side = "buy" if site.name == "london" else "sell"
+    posted = {key: row for key, row in site.postings(side).items() if key[1] == MOVE_EPOCH}
+    return [each for each in used if each.kind == "moved"], posted
+
+
+def test_both_sites_book_the_same_delivery_from_one_receipt(town):
+    london, paris = town.sites["london"], town.sites["paris"]
+    assert move(town, fact(town))
+    assert move(town, fact(town, CURVE, GB // 2, is_result=True))
+    town.pass_time(1.0)
+    for site, job in ((london, "j"), (paris, None)):
+        used, posted = moves(site)
+        assert sorted(each.cost_nanos for each in used) == [10_000_000, 45_000_000]
+        assert sorted(row[1:] for row in posted.values()) == [
+            [10_000_000, "post"],
+            [45_000_000, "post"],
+        ]
+        assert {each.job for each in used} == {job or next(iter(used)).job}
+        assert {each.moved_bytes for each in used} == {GB, GB // 2}
+        assert {each.worker.split(":")[0] for each in used}
+    bought, sold = moves(london)[0], moves(paris)[0]
+    assert {each.site for each in bought} == {"paris"}
+    assert {each.origin for each in sold} == {"london"}
+    assert {each.started_at_s for each in bought} == {each.started_at_s for each in sold}
+    job = london.broker.jobs["j"]
+    assert job.costs_nanos["USD"] == 55_000_000
+    assert job.prices_nanos.get("USD") != 10_000_000  # which is of a GB, and of no slot-hour
+
+
+def test_an_object_is_paid_once_however_often_it_is_fetched(town):
+    for at in range(3):
+        assert move(town, fact(town, at_ms=int((UTC_S + town.now_s) * 1000) + at))
+    town.pass_time(1.0)
+    for site in town.sites.values():
+        assert [each.cost_nanos for each in moves(site)[0]] == [10_000_000]
+        assert len(moves(site)[1]) == 1
+
+
+def test_one_object_in_both_directions_is_paid_twice(town):
+    assert number_of(BOOK, "receive") != number_of(BOOK, "send")
+    move(town, fact(town))
+    move(town, fact(town, is_result=True))
+    town.pass_time(1.0)
+    for site in town.sites.values():
+        assert len(moves(site)[1]) == 2
+
+
+def test_a_receipt_of_no_contract_of_this_site_is_nothing(town):
+    london = town.sites["london"]
+    for wrong in (fact(town, contract="london-1-99"), fact(town, to="rome", source="london")):
+        assert not london.exchange.moved(wrong, proof_of(wrong), UTC_S + town.now_s)
+    london.do()
+    assert moves(london) == ([], {})
+
+
+@pytest.mark.parametrize("ahead_s", [-7_200, 7_200])
+def test_a_receipt_of_another_time_is_refused(town, ahead_s):
+    london = town.sites["london"]
+    wrong = fact(town, at_ms=int((UTC_S + town.now_s + ahead_s) * 1000))
+    with pytest.raises(ProtocolError, match="before its contract, or in the future"):
+        london.exchange.moved(wrong, proof_of(wrong), UTC_S + town.now_s)
+    assert moves(london) == ([], {})
+
+
+def test_nothing_is_booked_in_agreed_time(town):
+    until_ms = int((UTC_S + town.now_s + 60) * 1000)
+    moved = fact(town)
+    for site, side, other in (("london", "buy", "paris"), ("paris", "sell", "london")):
+        exchange = town.sites[site].exchange
+        exchange.note_settled(side, other, until_ms)
+        with pytest.raises(ProtocolError, match="books are closed"):
+            exchange.moved(moved, proof_of(moved), UTC_S + town.now_s)
+
+
+def test_a_seller_that_bills_what_its_buyer_never_signed_is_not_paid(town):
+    """A result that did not reach London: Paris has no receipt, and makes one up."""
+    paris = town.sites["paris"]
+    made_up = fact(town, is_result=True)
+    paris.exchange.moved(made_up, proof_of(made_up), UTC_S + town.now_s)
+    paris.do()
+    town.pass_time(1.0)
+    assert [row[2] for row in moves(paris)[1].values()] == ["void"]
+    assert moves(town.sites["london"]) == ([], {})
+
+
+def test_free_moves_are_no_deliveries(town):
+    paris = town.sites["paris"]
+    [sale] = paris.exchange.sales.sales.values()
+    sale.price = replace(sale.price, receive_nanos=0)
+    assert not move(town, fact(town))
+    assert not move(town, fact(town, CURVE, 5, is_result=True))  # less than half a nano-unit
+    assert moves(paris) == ([], {})
+
+
+def test_a_proof_that_was_lost_comes_again_with_the_bill(town):
+    move(town, fact(town))
+    town.pass_time(0.3, until=lambda: any(isinstance(each[-1], Receipts) for each in town.mail))
+    town.mail.clear()  # the session is gone, with proof and bill
+    london, paris = town.sites["london"], town.sites["paris"]
+    assert moves(london) == ([], {})
+    paris.exchange.buyer_came("london")
+    paris.do()
+    town.pass_time(1.0)
+    assert [row[2] for row in moves(london)[1].values()] == ["post"]
+    assert [row[2] for row in moves(paris)[1].values()] == ["post"]
+
+
+@pytest.mark.parametrize("is_result", [False, True])
+@pytest.mark.parametrize("killed", ["london", "paris"])
+def test_a_site_that_is_killed_before_the_other_has_booked_loses_nothing(town, killed, is_result):
+    move(town, fact(town, is_result=is_result))
+    town.mail.clear()
+    town.sites[killed].recover(2)
+    for site in town.sites.values():
+        site.exchange.buyer_came("london" if site.name == "paris" else "paris")
+        site.do()
+    town.pass_time(5.0)
+    for site in town.sites.values():
+        used, posted = moves(site)
+        if is_result and killed == "paris":
+            # The receipt was lost with the seller, which has ended the contract: that is its loss.
+            assert {row[2] for row in posted.values()} <= {"void"}
+            continue
+        assert [row[2] for row in posted.values()] == ["post"], site.name
+        assert len({(each.job, each.first, each.attempt) for each in used}) == 1
+
+
+def test_the_money_of_a_contract_pays_for_its_moves(town):
+    [purchase] = town.sites["london"].exchange.purchases.purchases.values()
+    [sale] = town.sites["paris"].exchange.sales.sales.values()
+    purchase.max_cost_nanos = 25_000_000
+    move(town, fact(town))
+    town.pass_time(1.0)
+    assert purchase.left_nanos == 15_000_000
+    assert sale.spent_nanos == 10_000_000
