@@ -11,6 +11,7 @@ from federation.errors import ProtocolError
 from federation.messages.deals import Deliver, Sealed
 from federation.messages.messages import MESSAGES, PutFunction, Unknown
 from federation.messages.registry import FromEither, GatewayMessage, Receiver
+from federation.messages.transferring import Receipts
 from gateway.base.faults import describe_fault
 from gateway.base.handlers import MessageHandler, handles
 from gateway.config.federation import FederationConfig
@@ -96,7 +97,8 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         row = message.row if isinstance(message, GatewayMessage) else None
         is_urgent = row is not None and row.urgent
         posted = self.seal(site, message) if row is not None and row.sealed else message
-        if isinstance(message, FromEither):
+        # Receipts come ahead of the bill or the verdict that depends on them: on its session.
+        if isinstance(message, FromEither) and not isinstance(message, Receipts):
             self.reach(site, posted)
         elif side is PeerSide.SELLER:
             self._peers.links.post(site, posted, urgent=is_urgent)

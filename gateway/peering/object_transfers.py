@@ -452,7 +452,8 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         if not exchange.moved(fact, proof, utc_s):
             self._on_moved(fact)
             message = Receipts([proof.receipt], [proof.ticket])
-            self._router.carry(ticket.source, PeerSide.BUYER, message)
+            side = PeerSide.BUYER if is_sold else PeerSide.SELLER
+            self._router.carry(ticket.source, side, message)
         self._server.act([])
         self._server.flush()
 

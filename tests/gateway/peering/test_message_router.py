@@ -7,6 +7,7 @@ from federation.membership.events import Connected, Disconnected, Unreachable
 from federation.messages import deals
 from federation.messages.messages import PutFunction
 from federation.messages.slices import AskSlice
+from federation.messages.transferring import Receipts
 from gateway.contracts.slices.borrowing import Borrowing
 from gateway.scheduler.model.effects import PeerSide
 from gateway.scheduler.model.events import FunctionArrived
@@ -121,3 +122,13 @@ def test_gossip_is_told_of_no_end_while_the_other_session_is_open(alone):
     for is_idle in (True, False):
         alone.router.hear_link(LinkDown("paris", "it is over", is_idle))
     assert told == []
+
+
+def test_receipts_go_by_the_session_of_the_bill_that_depends_on_them(alone):
+    receipts = Receipts([b"receipt"], [b"ticket"])
+    alone.router.carry("rome", PeerSide.BUYER, receipts)  # it has no session with us as a buyer
+    assert not [each for _, each in alone.said if isinstance(each, deals.Sealed)]
+    alone.meet("rome")
+    alone.router.carry("rome", PeerSide.BUYER, receipts)
+    alone.router.carry("paris", PeerSide.SELLER, receipts)
+    assert [to for to, each in alone.said if isinstance(each, deals.Sealed)] == ["rome", "paris"]
