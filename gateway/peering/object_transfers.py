@@ -35,7 +35,7 @@ from federation.signed.transfers import TransferReceipt, TransferTicket
 from federation.words import clean, size_text
 from gateway.base.faults import describe_fault
 from gateway.base.handlers import MessageHandler, handles
-from gateway.contracts.model.moved import MovedObject, MoveProof
+from gateway.contracts.model.moved import RECEIVE, SEND, MovedObject, MoveProof
 from gateway.contracts.selling.unsettled import size_of
 from gateway.objects.bulk.carrier_process import CarrierProcess, PullOutcome, PullSource
 from gateway.objects.bulk.office import moved, proved, ticket_for, why_not_fetch
@@ -418,6 +418,10 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         why = why or self._why_not_here(order, where)
         catalogue = self._keeper.catalogue
         why = why or catalogue.refuses(key, ticket.size, order.user, self._coming_bytes)
+        if not why and sale is None:  # a result of what we buy
+            purchases = self._server.exchange.purchases
+            what = order.contract, key.digest, ticket.size
+            why = purchases.pledge(order.buyer, *what, SEND)
         if why:
             raise _NotBrought(why)
 
@@ -499,6 +503,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
 
     def _ticket(self, site: str, contract: str, digest: bytes) -> bytes | str:
         """Return a sealed ticket for an object under a contract, or why there is none."""
+        exchange = self._server.exchange
         job = self._job_under(site, contract)
         if job is None:
             return f"site {site} has no such contract with {self._site}"
@@ -509,6 +514,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
             return f"site {self._site} has no bulk port now"
         label = held.label.named(held.title).within(job.spec.wishes.label)
         why = self._why_not_there(site, contract, label)
+        why = why or exchange.purchases.pledge(site, contract, digest, held.size, RECEIVE)
         if why:
             return why
         regions = label.jurisdictions  # results go back to their own site

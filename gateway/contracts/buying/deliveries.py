@@ -160,6 +160,7 @@ class Deliveries:
         check_move(purchase, fact, utc_s, self.settled_ms.get(purchase.site, 0))
         key = delivery.epoch, delivery.first
         purchase.moves.add(delivery.first)
+        purchase.pledges.pop(delivery.first, None)
         purchase.moves_nanos += delivery.cost_nanos
         purchase.tab.deliver(delivery)
         if purchase.earmark is not None:

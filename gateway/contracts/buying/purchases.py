@@ -183,6 +183,16 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
             return False  # it is not in the books
         return self.deliveries.moved(purchase, fact, proof, utc_s)
 
+    def pledge(self, site: str, contract: str, digest: bytes, size: int, direction: str) -> str:
+        """Keep money for an object before it moves; see Purchase.pledge.
+
+        Empty, as where it can, for a contract that we do not buy.
+        """
+        purchase = self.purchases.get(contract)
+        if purchase is None or purchase.site != site or purchase.quote is None:
+            return ""
+        return purchase.pledge(digest, size, direction)
+
     # --- making contracts ----------------------------------------------------------------------
 
     @handles(deals.Quote)

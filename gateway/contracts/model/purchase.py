@@ -14,12 +14,19 @@ from federation.clocks import MonoS, UtcS
 from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.contracts import ContractPhase, Delivery, Tab, Verdict, grantor_until_s
-from federation.money import check_currency
+from federation.money import check_currency, format_money
 from federation.ranges import Range, RangeSet
 from federation.wishes import NAME_CHARS_MAX
 from federation.words import clean
 from gateway.contracts.model.dealing import LEASE_MAX_S
-from gateway.contracts.model.moved import MOVE_EPOCH, NO_PROOFS, MovedObject, MoveProof
+from gateway.contracts.model.moved import (
+    MOVE_EPOCH,
+    NO_PROOFS,
+    MovedObject,
+    MoveProof,
+    number_of,
+    price_of,
+)
 from gateway.contracts.model.quotations import allowed_nanos, booked_tariff, quoted_terms, tariff_of
 from gateway.ledger.db.contracts.records import ContractEnd, ContractRow, PostingRow
 from gateway.scheduler.model.intake import SLOTS_MAX
@@ -28,6 +35,7 @@ from gateway.scheduler.tasks.completion import is_sound
 from gateway.scheduler.tasks.task_usage import DRIFT_SHARE
 from policies.costs.budgets import Earmark
 from policies.costs.carbon import Footprint, objection
+from policies.costs.moving import charge_nanos
 from policies.costs.pricelist import PRICE_NANOS_MAX
 from policies.tariffs import HOUR_NS, PriceClass, Tariff
 
@@ -77,6 +85,7 @@ class Purchase:
     tab: Tab = field(default_factory=Tab)
     moves: set[int] = field(default_factory=set)  # paid moves of objects: their numbers
     moves_nanos: int = 0  # their cost, which is no part of `spent_nanos`
+    pledges: dict[int, int] = field(default_factory=dict)  # for moves under way, by their numbers
     # Proofs of moves to here that its seller has not billed yet: it may not have them.
     proofs: dict[tuple[int, int], MoveProof] = field(default_factory=dict)
     # Until its seller has reported its tasks after a restart: those delivered before, by epoch.
@@ -107,6 +116,22 @@ class Purchase:
     def left_nanos(self) -> int:
         """The part of its cost limit that is not spent; 0 without a limit."""
         return max(0, (self.max_cost_nanos or 0) - self.spent_nanos - self.moves_nanos)
+
+    def pledge(self, digest: bytes, size: int, direction: str) -> str:
+        """Keep money of its cost limit for an object that is to move, or return why it can't.
+
+        Budgets hold the whole limit. The money is kept until the receipt tells the bytes.
+        """
+        cost_nanos = charge_nanos(price_of(self.tariff, direction), size)
+        number = number_of(digest, direction)
+        if self.max_cost_nanos is None or not cost_nanos or number in {*self.moves, *self.pledges}:
+            return ""
+        left_nanos = max(0, self.left_nanos - sum(self.pledges.values()))
+        if cost_nanos > left_nanos:
+            cost, left = (format_money(each, self.currency) for each in (cost_nanos, left_nanos))
+            return f"its way costs {cost}, and of the money of the contract {left} is left"
+        self.pledges[number] = cost_nanos
+        return ""
 
     @property
     def is_live(self) -> bool:

@@ -4,14 +4,16 @@ from dataclasses import replace
 
 import pytest
 from support.pure.moves import proof_of
-from support.pure.town import UTC_S, dear_and_cheap
+from support.pure.town import DEAR, UTC_S, dear_and_cheap
 
 from federation.errors import ProtocolError
 from federation.messages.adverts import OBJECTS_TAG
 from federation.messages.transferring import Receipts
-from gateway.contracts.model.moved import MOVE_EPOCH, MovedObject, number_of
+from gateway.contracts.model.moved import MOVE_EPOCH, RECEIVE, MovedObject, number_of
 from gateway.ledger.db import records
+from policies.costs.budgets import Budget
 from policies.costs.moving import MovePrices
+from policies.parties import read_party
 from policies.placement.asks import Wishes
 
 ABROAD = Wishes(allowed_sites=frozenset({"paris"}))
@@ -192,3 +194,52 @@ def test_the_money_of_a_contract_pays_for_its_moves(town):
     town.pass_time(1.0)
     assert purchase.left_nanos == 15_000_000
     assert sale.spent_nanos == 10_000_000
+
+
+def test_money_is_kept_before_an_object_moves_and_paid_by_what_arrived(town):
+    purchases = town.sites["london"].exchange.purchases
+    [purchase] = purchases.purchases.values()
+    purchase.max_cost_nanos = 25_000_000
+
+    def pledge(digest, size):
+        return purchases.pledge("paris", purchase.contract, digest, size, RECEIVE)
+
+    assert pledge(BOOK, 2 * GB) == ""
+    assert pledge(BOOK, 2 * GB) == ""  # asked again: the money is there
+    why = pledge(CURVE, GB)
+    assert why == "its way costs 0.01 USD, and of the money of the contract 0.005 USD is left"
+    move(town, fact(town, BOOK, GB))  # equal blocks moved once
+    town.pass_time(0.5)
+    assert purchase.pledges == {}
+    assert pledge(CURVE, GB) == ""
+    assert purchases.pledge("rome", purchase.contract, CURVE, GB, RECEIVE) == ""
+    assert purchases.pledge("paris", "london-1-99", CURVE, GB, RECEIVE) == ""
+
+
+def test_a_contract_without_a_limit_keeps_nothing(town):
+    [purchase] = town.sites["london"].exchange.purchases.purchases.values()
+    assert purchase.max_cost_nanos is None
+    assert purchase.pledge(BOOK, 10**15, RECEIVE) == ""
+    assert purchase.pledges == {}
+
+
+def test_budgets_hold_the_money_of_moves_and_count_it_once():
+    town = dear_and_cheap()
+    budget = Budget("b", read_party("ours"), "USD", 10**9)
+    london = town.build("london", DEAR, 1, budgets=[budget])
+    for site in town.sites.values():
+        site.exchange.moves.prices = lambda: PRICES
+        site.exchange.moves.fetches = True
+        site.join(2, **{OBJECTS_TAG: True})
+    town.show()
+    london.submit(4, wishes=ABROAD)
+    town.deliver()
+    [purchase] = london.exchange.purchases.purchases.values()
+    [account] = london.broker.budget_accounts.own.values()
+    held_nanos, before = account.held_nanos, purchase.earmark.left_nanos
+    assert held_nanos >= before > 0
+    move(town, fact(town))
+    town.pass_time(0.5)
+    assert account.spent_nanos == 10_000_000
+    assert purchase.earmark.left_nanos == before - 10_000_000
+    assert account.held_nanos == held_nanos - 10_000_000

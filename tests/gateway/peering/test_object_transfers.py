@@ -53,7 +53,7 @@ class World:
         self.go.set()
         self.asked, self.sent, self.came, self.later = [], [], [], []
         self.pulled, self.signed = [], 0
-        self.booked, self.is_paid, self.free = [], False, []
+        self.booked, self.is_paid, self.free, self.short = [], False, [], ""
         self.restarted = trio.Event()
         self.jobs = {"j": self._job("j"), "other": self._job("other")}
         sales = SimpleNamespace(
@@ -61,7 +61,7 @@ class World:
             objects_came=lambda _buyer, _contract, why: self.came.append(why),
         )
         purchase = SimpleNamespace(site="london", is_live=True, job="j")
-        purchases = SimpleNamespace(purchases={"c": purchase})
+        purchases = SimpleNamespace(purchases={"c": purchase}, pledge=lambda *_: self.short)
         wishes = SimpleNamespace(jurisdictions=None)
         server = SimpleNamespace(
             config=SimpleNamespace(name="paris", pools=[], host_jurisdiction="EU"),
@@ -379,3 +379,13 @@ async def test_a_receipt_comes_with_our_ticket_and_claims_no_more_than_that(worl
     with pytest.raises(ProtocolError, match="over 500"):
         world.transfers.hear("paris", Receipts([b"receipt 90"] * 501, [ticket] * 501))
     assert len(world.booked) == 1
+
+
+@pytest.mark.trio
+async def test_there_is_no_ticket_where_the_money_is_short(world):
+    world.put(A, "j")
+    world.short = "its way costs 1 USD, and of the money of the contract 0.5 USD is left"
+    world.transfers.hear("london", AskTickets(1, "c", [A]))
+    await until(lambda: world.sent)
+    [(site, found)] = world.sent
+    assert (site, found.tickets, found.reasons) == ("london", [b""], [world.short])
