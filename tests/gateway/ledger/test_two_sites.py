@@ -9,6 +9,7 @@ import contextlib
 import copy
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,9 @@ from federation.messages.payments import PaymentStanding
 from federation.messages.reconciliation import EntryState
 from federation.messages.registry import Receiver
 from federation.signed.envelopes import body_of
+from gateway.contracts.buying import deliveries
+from gateway.contracts.model.moved import MOVE_EPOCH, delivery_of
+from gateway.contracts.selling import sales
 from gateway.ledger.store.store import SqlStore
 from gateway.settlement.context import NoSuchEntry
 
@@ -326,6 +330,18 @@ class TwoSites(RuleBasedStateMachine):
                 _, cost_nanos = self.world.delivered[key]
                 assert each.delivery.cost_nanos == cost_nanos
 
+    @invariant()
+    def an_object_is_paid_once_in_each_direction_under_a_contract(self):
+        most = Counter()
+        for (contract, *_), cost_nanos in self.world.moves.items():
+            most[contract] += cost_nanos
+        for site in self.world.sites:
+            billed = Counter()
+            for each in site.store.settlement.entries(site.side, site.other, 0, 10**15):
+                if each.delivery.epoch == MOVE_EPOCH and each.state is not EntryState.REVERSAL:
+                    billed[each.contract] += each.delivery.cost_nanos
+            assert billed <= most, (site.name, "moved bytes are billed twice")
+
     # --- what holds in the end ---------------------------------------------------------------
 
     def come_to_rest(self):
@@ -408,6 +424,35 @@ def run(new_urls, examples, steps, *left_out):
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+def booked_at_each_time(fact, tariff, seller):
+    """A planted bug: a receipt that is signed again, a moment later, is another delivery."""
+    found = delivery_of(fact, tariff, seller)
+    return found and replace(found, first=found.first ^ fact.at_ms, stop=found.first ^ fact.at_ms)
+
+
+@pytest.mark.parametrize("is_result", [False, True])
+def test_a_receipt_that_is_booked_twice_is_found(new_files, monkeypatch, is_result):
+    for is_planted in (False, True):
+        if is_planted:
+            for module in (sales, deliveries):
+                monkeypatch.setattr(module, "delivery_of", booked_at_each_time)
+        machine = type("Planted", (TwoSites,), {"new_urls": staticmethod(new_files)})()
+        try:
+            for _ in range(2):
+                machine.move(1, "a", is_result)
+                machine.world.utc_s += 1.0
+                machine.carry_all()
+                machine.bill()
+                machine.carry_all()
+            if is_planted:
+                with pytest.raises(AssertionError, match="moved bytes are billed twice"):
+                    machine.an_object_is_paid_once_in_each_direction_under_a_contract()
+            else:
+                machine.an_object_is_paid_once_in_each_direction_under_a_contract()
+        finally:
+            machine.world.close()
 
 
 @pytest.mark.slow

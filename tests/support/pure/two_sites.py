@@ -356,6 +356,7 @@ class TwoSitesWorld:
         self.opened = 0
         self.epochs = 0
         self.delivered = {}  # (contract, epoch, first) → tasks, cost: all that Paris ever did
+        self.moves = {}  # (contract, object, whether it is a result) → cost, however often it moved
         self.paris = self.london = None
         self.paris = BookedSite("paris", "london", "sell", urls[0], self)
         self.london = BookedSite("london", "paris", "buy", urls[1], self)
@@ -480,6 +481,7 @@ class TwoSitesWorld:
             key = contract, delivery.epoch, delivery.first
             known = self.delivered.get(key, (0, delivery.cost_nanos))
             self.delivered[key] = known
+            self.moves[contract, name, is_result] = delivery.cost_nanos
             site = self.london if is_result else self.paris
             with site.alive():
                 site.book_move(fact)

@@ -94,6 +94,19 @@ def test_moved_bytes_are_networking():
     assert row["ConsumedQuantity"] == "2.5"
 
 
+def test_moves_that_cost_something_have_the_price_of_a_gb_and_are_taken_back_as_such():
+    none = {"tasks": 0, "wall_ns": 0, "cpu_ns": 0, "kind": "moved", "moved_bytes": 5 * 10**8}
+    paid = {"cost_nanos": 45_000_000, "list_cost_nanos": 45_000_000, "price_nanos": 90_000_000}
+    bought = {"site": "paris", "pool": "paris/local"}
+    void = correction(kind="moved", amount_nanos=45_000_000)
+    found = exported(hour(**none, **paid, **bought), void)
+    assert not problems(found)
+    charge, back = csv.DictReader(io.StringIO(found, newline=""))
+    assert (charge["BilledCost"], charge["ListUnitPrice"]) == ("0.045", "0.09")
+    assert (charge["PublisherName"], charge["ServiceCategory"]) == ("paris", "Networking")
+    assert (back["BilledCost"], back["ServiceCategory"]) == ("-0.045", "Networking")
+
+
 def test_a_row_says_who_what_when_and_how_much():
     emitted = {"energy_uj": 3_600_000_000, "footprint": "carbon"}
     [row] = rows(hour(group="desk", tags="gpu=2,linux", window="night", **emitted))
