@@ -74,13 +74,15 @@ class PullObject:
 class ObjectPulled:
     """Carrier → gateway: the object is at the object host, or `reason` says why it is not.
 
-    `moved` has [site, bytes] of what has arrived from each holder, checked.
+    `moved` has [site, bytes] of what has arrived from each holder, checked. `is_ours`: the reason
+    is at this site, and at none of the holders.
     """
 
     kind: ClassVar[str] = "object-pulled"
     request: Count
     reason: Text
     moved: Lines
+    is_ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ they dialled, and gossip uses either. Messages about money are sealed.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Protocol, assert_never
 
 from federation.errors import ProtocolError
@@ -283,19 +284,34 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
 
         What waited for it comes after it: the end of its contract, and the bill.
         """
-        self._hear_late(site, delivery)
+        self._waited(site, delivery, partial(self._hear_late, site, delivery))
+
+    def refuse_later(self, site: str, delivery: Deliver, why: str) -> None:
+        """Refuse a delivery that has waited for results that its seller does not give."""
+        self._waited(site, delivery, partial(self._refuse, site, delivery, why))
+
+    def _waited(self, site: str, delivery: Deliver, end: Callable[[], None]) -> None:
+        self._guarded(site, delivery, end)
         self._server.exchange.purchases.fetching(site, delivery.contract, on=False)
         self._server.act([])  # the broker counts the delivery before the contract may end
         due = self._fetched.end(site, delivery)
         for message in due:
-            self._hear_late(site, message)
+            self._guarded(site, message, partial(self._hear_late, site, message))
         if due:
             self._server.act([])
 
     def _hear_late(self, site: str, message: GatewayMessage) -> None:
+        mono_s, utc_s = self._clock.mono_s(), self._clock.utc_s()
+        self._server.kernel.hear(site, PeerSide.SELLER, message, mono_s, utc_s)
+
+    def _refuse(self, site: str, delivery: Deliver, why: str) -> None:
+        mono_s, utc_s = self._clock.mono_s(), self._clock.utc_s()
+        self._server.exchange.purchases.refuse(site, delivery, why, mono_s, utc_s)
+
+    def _guarded(self, site: str, message: GatewayMessage, handle: Callable[[], None]) -> None:
+        """Handle a message of a seller that has waited."""
         try:
-            mono_s, utc_s = self._clock.mono_s(), self._clock.utc_s()
-            self._server.kernel.hear(site, PeerSide.SELLER, message, mono_s, utc_s)
+            handle()
         except ProtocolError as error:
             self._peers.links.punish(site, f"protocol error: {error}")
         except Exception as error:  # noqa: BLE001 - no other site may end ours

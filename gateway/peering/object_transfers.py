@@ -7,8 +7,11 @@
     a seller delivers results that it has kept ─► the same from buyer to seller ─► the delivery
 
 The tasks of the contract wait at the seller until all that they refer to is there; its job holds
-that until it ends. An object that can't come sends the tasks back, with the reason. The bytes go
-from carrier to carrier; this gateway sees digests and numbers.
+that until it ends. An object that can't come sends the tasks back, with the reason. A delivery with
+a result that can't be fetched from its seller is refused: it is not paid, and its tasks run again
+elsewhere. Where the cause is at this site, the seller has done its part: the delivery counts, and
+those tasks have no result. The bytes go from carrier to carrier; this gateway sees digests and
+numbers.
 """
 
 import math
@@ -42,7 +45,7 @@ from gateway.objects.bulk.office import moved, proved, ticket_for, why_not_fetch
 from gateway.objects.catalogue import ObjectKey
 from gateway.objects.keeper import ObjectKeeper
 from gateway.peering.ticket_turns import TicketQuestion, TicketTurns
-from gateway.runtime.left_results import checked
+from gateway.runtime.left_results import lost_results, without_results
 from gateway.runtime.server import GatewayServer
 from gateway.scheduler.model.effects import PeerSide, PullObjects
 from gateway.scheduler.model.jobs import Job
@@ -59,6 +62,7 @@ TURN_S: Final = 0.01  # between two turns of signing: a third of the loop's time
 AHEAD: Final = 32  # objects of one order that have a ticket; a carrier fetches a few at a time
 TICKETS_MAX: Final = 20  # for one object: hours in the queue
 EXPIRED: Final = "has expired"  # in the words of the site that refuses the ticket
+NOT_HELD: Final = "its site did not give it"
 LOOK_S: Final = 1.0  # how often it is checked whether a job still needs its objects
 OURS_STAY: Final = (
     "this site has no bulk port from which other sites fetch objects (bulk_listen in [federation])"
@@ -74,6 +78,9 @@ class TransferRouter(Protocol):
     def hear_later(self, site: str, delivery: Deliver) -> None:
         """Handle a delivery of a seller that has waited for its results."""
 
+    def refuse_later(self, site: str, delivery: Deliver, why: str) -> None:
+        """Refuse a delivery of a seller that has waited for results that it does not give."""
+
 
 @dataclass(frozen=True, slots=True)
 class _LeftDelivery:
@@ -82,10 +89,15 @@ class _LeftDelivery:
     seller: str
     message: Deliver
     size: int  # in bytes, as it came
+    refused: str = ""  # why it is not fetched at all
 
 
 class _NotBrought(Exception):
-    """An object can't be fetched; the text says why."""
+    """An object can't be fetched; the text says why. `is_ours`: the cause is at this site."""
+
+    def __init__(self, why: str, *, is_ours: bool = False) -> None:
+        super().__init__(why)
+        self.is_ours = is_ours
 
 
 class _Expired(Exception):
@@ -184,7 +196,8 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch, order.job, nursery.cancel_scope)
-                reason = await self._bring_all(order, set())
+                missed = await self._bring_all(order, set())
+                reason = "" if missed is None else str(missed)
                 nursery.cancel_scope.cancel()
         except Exception as error:  # noqa: BLE001 - other transfers go on
             reason = f"the transfer failed: {type(error).__name__}"
@@ -195,37 +208,48 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
     def fetch_results(self, seller: str, delivery: Deliver) -> None:
         """Fetch results that a seller has kept, and pass the delivery on after that.
 
-        While deliveries of many bytes wait here already, nothing is fetched: the tasks have failed.
+        While deliveries of many bytes wait here already, nothing is fetched, and it is refused.
         """
-        size = size_of(delivery)
+        size, refused = size_of(delivery), ""
         waiting = self._waiting_bytes[seller]
         if waiting and waiting + size > WAITING_BYTES_MAX:
-            why = f"{size_text(waiting)} of deliveries of site {seller} wait for objects already"
-            delivery = checked(delivery, None, self._keeper.catalogue, why)
+            refused = (
+                f"{size_text(waiting)} of deliveries of site {seller} wait for objects already"
+            )
         self._waiting_bytes[seller] += size
-        self._orders[0].send_nowait(_LeftDelivery(seller, delivery, size))
+        self._orders[0].send_nowait(_LeftDelivery(seller, delivery, size, refused))
 
     async def _take_results(self, order: _LeftDelivery) -> None:
         seller, message = order.seller, order.message
         purchase = self._server.exchange.purchases.purchases.get(message.contract)
         is_ours = purchase is not None and purchase.site == seller and purchase.is_live
         job = self._server.broker.jobs.get(purchase.job) if purchase and is_ours else None
-        why = ""
-        if job is not None and job.spec.results:
+        missed: _NotBrought | None = None
+        if job is not None and job.spec.results and not order.refused:
             try:
-                why = await self._bring_results(seller, message, job)
+                missed = await self._bring_results(seller, message, job)
             except Exception as error:  # noqa: BLE001 - the tasks then have no result, and run again
                 self._say(f"results of contract {message.contract} at {seller}: {error!r}")
-        found = checked(message, job, self._keeper.catalogue, why)
+                missed = _NotBrought(f"the transfer failed: {type(error).__name__}", is_ours=True)
+        lost = lost_results(message, job, self._keeper.catalogue)
         self._waiting_bytes[seller] -= order.size
         if not self._waiting_bytes[seller]:
             del self._waiting_bytes[seller]
-        self._router.hear_later(seller, found)
+        why = order.refused or (str(missed) if missed is not None else NOT_HELD)
+        if lost and job is not None and (missed is None or not missed.is_ours):
+            text = f"{next(iter(lost.values()))}: {why}"
+            self._say(
+                f"a delivery of site {seller} under contract {message.contract} is refused, and "
+                f"not paid: {text}"
+            )
+            self._router.refuse_later(seller, message, text)
+        else:
+            self._router.hear_later(seller, without_results(message, lost, why))
 
-    async def _bring_results(self, seller: str, message: Deliver, job: Job) -> str:
+    async def _bring_results(self, seller: str, message: Deliver, job: Job) -> _NotBrought | None:
         """Fetch results, each object once, and let the job hold each result.
 
-        Return why some did not come, or an empty text.
+        Return why some did not come; None: all are here.
         """
         digests = left_in(message.values)
         spec, new = job.spec, set[bytes]()
@@ -233,7 +257,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
             *(seller, message.contract, job.id, spec.user, spec.scope),
             tuple(dict.fromkeys(digests)),
         )
-        why = "the job is over"
+        why: _NotBrought | None = _NotBrought("the job is over", is_ours=True)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch, job.id, nursery.cancel_scope)
             why = await self._bring_all(order, new, is_input=False)
@@ -253,14 +277,14 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
 
     async def _bring_all(
         self, order: PullObjects, new: set[bytes], *, is_input: bool = True
-    ) -> str:
-        """Fetch the objects that are not here; return why not all are, or an empty text.
+    ) -> _NotBrought | None:
+        """Fetch the objects that are not here; return why not all are, or None.
 
         Those that were fetched for this order are added to `new`. What has gone meanwhile, as
         nothing held it, is fetched again.
         """
         await self._keeper.settled()
-        reasons: list[str] = []
+        reasons: list[_NotBrought] = []
         for _ in range(ROUNDS_MAX):
             missing = [each for each in order.digests if not self._is_here(order.scope, each)]
             if reasons or not missing:
@@ -270,21 +294,22 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
                 self._keeper.hold(order.job, order.scope, order.digests)
         else:
             if not reasons and not all(self._is_here(order.scope, at) for at in order.digests):
-                reasons.append("it was lost with the object host")
+                reasons.append(_NotBrought("it was lost with the object host", is_ours=True))
         if not reasons:
-            return ""
+            return None
         self._say(
             f"objects for contract {order.contract} of {order.buyer} did not come: {reasons[0]}"
         )
         what = "an object of its calls" if is_input else "a result"
-        return f"{what} can't come to {self._site}: {reasons[0]}"
+        is_ours = all(each.is_ours for each in reasons)
+        return _NotBrought(f"{what} can't come to {self._site}: {reasons[0]}", is_ours=is_ours)
 
     async def _bring_missing(
         self,
         order: PullObjects,
         missing: list[bytes],
         new: set[bytes],
-        reasons: list[str],
+        reasons: list[_NotBrought],
         *,
         is_input: bool,
     ) -> None:
@@ -302,12 +327,12 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
                 part, at = missing[at : at + wanted], at + wanted
                 found = await self._ask(order, part)
                 if found is None or len(found.tickets) != len(part):
-                    reasons.append(f"site {order.buyer} does not answer")
+                    reasons.append(_NotBrought(f"site {order.buyer} does not answer"))
                     break
                 whys = [*found.reasons, *[""] * len(part)]
                 for digest, ticket, why in zip(part, found.tickets, whys, strict=False):
                     if not ticket:
-                        reasons.append(_why_refused(why))
+                        reasons.append(_NotBrought(_why_refused(why)))
                         continue
                     what = order, digest, ticket, found.address
                     bring = partial(self._bring, *what, new=new, reasons=reasons, is_input=is_input)
@@ -347,7 +372,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         address: str,
         *,
         new: set[bytes],
-        reasons: list[str],
+        reasons: list[_NotBrought],
         is_input: bool,
     ) -> None:
         """Fetch one object, unless another contract of this buyer is doing so."""
@@ -363,7 +388,8 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
             await self._fetch_in_time(order, key, raw, address, is_input=is_input)
             new.add(digest)
         except _NotBrought as error:
-            reasons.append(f"object {digest_text(digest)[:15]}…: {error}")
+            text = f"object {digest_text(digest)[:15]}…: {error}"
+            reasons.append(_NotBrought(text, is_ours=error.is_ours))
         finally:
             self._coming.pop(key).set()
 
@@ -406,7 +432,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         if found.reason and (EXPIRED in found.reason or self._utc_s() >= ticket.expires_s):
             raise _Expired(found.reason)
         if found.reason:
-            raise _NotBrought(found.reason)
+            raise _NotBrought(found.reason, is_ours=found.is_ours)
         self._receipt(order, ticket, raw, found)
 
     def _check(self, order: PullObjects, key: ObjectKey, ticket: TransferTicket) -> None:
@@ -415,7 +441,9 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         facts = self._pools.get(sale.pool) if sale is not None else None
         where = self._jurisdiction if facts is None else facts.jurisdiction
         why = why_not_fetch(ticket, self._site, key.digest, order.contract, where)
-        why = why or self._why_not_here(order, where)
+        if why:
+            raise _NotBrought(why)
+        why = self._why_not_here(order, where)
         catalogue = self._keeper.catalogue
         why = why or catalogue.refuses(key, ticket.size, order.user, self._coming_bytes)
         if not why and sale is None:  # a result of what we buy
@@ -423,7 +451,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
             what = order.contract, key.digest, ticket.size
             why = purchases.pledge(order.buyer, *what, SEND)
         if why:
-            raise _NotBrought(why)
+            raise _NotBrought(why, is_ours=True)
 
     def _why_not_here(self, order: PullObjects, where: str) -> str:
         """Return why the label of a job forbids that its objects come here, or an empty text.

@@ -5,7 +5,7 @@ in between: then the task has no result, however its worker puts it.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 
@@ -37,22 +37,22 @@ def proven(
     return replace(report, values=values, failures=failures, wall_ns=0, cpu_ns=0), lost
 
 
-def checked(
-    message: Deliver, job: Job | None, catalogue: ObjectCatalogue, why: str = ""
-) -> Deliver:
-    """Return a delivery with those results as failures that could not be fetched from its seller.
+def lost_results(message: Deliver, job: Job | None, catalogue: ObjectCatalogue) -> dict[int, str]:
+    """Return the offsets of a delivery's results that are not here, each with a text about it.
 
-    `job` is ours; None: it is over, and the delivery comes too late. `why` one did not come, if
-    that is known.
+    `job` is ours; None: it is over, and the delivery comes too late.
     """
     failed = {each[0] for each in message.failures}
     objects = catalogue if job is not None and job.spec.results else None
     id_, scope = (job.id, job.spec.scope) if job is not None else ("", "")
-    lost = unproven(message.values, failed, id_, scope, objects)
+    return unproven(message.values, failed, id_, scope, objects)
+
+
+def without_results(message: Deliver, lost: Mapping[int, str], why: str) -> Deliver:
+    """Return a delivery with these results as failures, and `why` they did not come."""
     if not lost:
         return message
     values = [b"" if at in lost else value for at, value in enumerate(message.values)]
-    why = why or "it was left at its site"
     added = [[at, "object", f"{text}: {why}", b""] for at, text in lost.items()]
     failures = sorted([*message.failures, *added], key=itemgetter(0))
     return replace(message, values=values, failures=failures)

@@ -116,6 +116,8 @@ class Deliveries:
             why = "stopped tasks of this site to make room"
             where = purchase.spec, purchase.site, purchase.pool
             self._site_backoff.refuse(*where, utc_s, why, is_of_terms=False)
+        if message.left:
+            self._site_backoff.note_fetched(purchase.spec, purchase.site)
         purchase.spent_nanos += message.cost_nanos
         failures = message.failures
         if failures and not self._may_be_spent(purchase, message, utc_s):

@@ -374,6 +374,28 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
                 self.site_backoff.refuse(*where, utc_s, refused, is_of_terms=False)
             self._void(purchase, refused, mono_s)
 
+    def refuse(
+        self, seller: str, message: deals.Deliver, why: str, mono_s: MonoS, utc_s: UtcS
+    ) -> None:
+        """Refuse a delivery with a result that its seller does not give, if it would count.
+
+        It is not paid, and no later one under its contract counts. Its tasks run again at once: by
+        its seller's word they run no more. Others wait for the end of the lease.
+
+        Raises:
+            ProtocolError: it breaks the rules.
+        """
+        if not self.is_due(seller, message):
+            return
+        purchase = self.purchases[message.contract]
+        if purchase.spec is not None:  # all pools of a site have one bulk port
+            self.site_backoff.refuse(purchase.spec, seller, "", utc_s, why, is_of_terms=False)
+        first, stop = message.first, message.first + len(message.values)
+        self.deliveries.take(purchase, message.epoch, first, stop)
+        back = events.HandedBack(purchase.handle, message.epoch, ((first, stop),))
+        self._outcome.happened(back)
+        self._void(purchase, why, mono_s, back=stop - first)
+
     def is_due(self, seller: str, message: deals.Deliver) -> bool:
         """Whether results that a delivery has left at its seller are worth fetching.
 
@@ -667,12 +689,12 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
             elif purchase.is_live:
                 self._void(purchase, reason, mono_s)
 
-    def _void(self, purchase: Purchase, reason: str, mono_s: MonoS) -> None:
-        """End an open contract, of which nothing more counts."""
+    def _void(self, purchase: Purchase, reason: str, mono_s: MonoS, back: int = 0) -> None:
+        """End an open contract, of which nothing more counts; `back` tasks have just returned."""
         purchase.is_void = True
         self._retire(purchase)
         self._say(purchase, deals.Abandon(purchase.contract))
-        out = self._out(purchase)
+        out = self._out(purchase) - back
         if not out and not purchase.is_recovered:
             self._lapse(purchase, reason, "ended")
             return

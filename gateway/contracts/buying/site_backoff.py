@@ -4,6 +4,7 @@ A refusal counts for its subject:
 
     the whole site     it drains, can't record, gives no credit, can't be reached, did not answer
     one kind of work   at one pool: its rules, its windows, its slots for that user and project
+    …, at a site       its results can't be fetched from there: until some are
     a moment           at one pool that is full, or where we have the most slots that we may have
     one job            a request without a pool, which asks a site to find a seller
 
@@ -278,6 +279,11 @@ class SiteBackoff:
         if spec is not None:
             of_kind = self._of_kind.get(kind_of(spec), {})
             of_kind.pop(_place(site, pool), None)
+
+    def note_fetched(self, spec: JobSpec | None, site: str) -> None:
+        """Forget that results of a kind of work could not be fetched from a site: now they were."""
+        if spec is not None and self._of_kind:
+            self._of_kind.get(kind_of(spec), {}).pop(site, None)
 
     def terms_changed(self, site: str, utc_s: UtcS) -> None:
         """End the back-offs from a site that its former terms were the cause of.

@@ -296,10 +296,10 @@ class ObjectCarrier:
     async def _pull(self, pull: ObjectPull) -> None:
         order = pull.order
         moved: Counter[str] = Counter()
-        reason = "the gateway needs it no more"
+        reason, is_ours = "the gateway needs it no more", True
         try:
             with pull.scope:
-                reason = await self._bring(pull, moved)
+                reason, is_ours = await self._bring(pull, moved)
         except Exception as error:  # noqa: BLE001 - others go on
             traceback.print_exc()
             reason = f"the carrier failed: {type(error).__name__}: {error}"
@@ -307,20 +307,25 @@ class ObjectCarrier:
             del self._pulls[order.request]
             self._queue.ended(pull.site, order.user, order.size)
         rows = [[site, number] for site, number in moved.items()]
-        await self._control.send(ObjectPulled(order.request, reason[:2_000], rows))
+        await self._control.send(ObjectPulled(order.request, reason[:2_000], rows, is_ours))
         self._begin_pulls()
 
-    async def _bring(self, pull: ObjectPull, moved: Counter[str]) -> str:
-        """Fetch an object and put it at the object host; return why not, or an empty text."""
+    async def _bring(self, pull: ObjectPull, moved: Counter[str]) -> tuple[str, bool]:
+        """Fetch an object and put it at the object host.
+
+        Return why not, or an empty text; and whether the reason is at this site.
+        """
         order = pull.order
         plan = BlockPull(order.digest, order.size)
         try:
             file = create(order.size)
         except OSError as error:
-            return f"there is no room for {order.size:,} bytes: {error}"
+            return f"there is no room for {order.size:,} bytes: {error}", True
         try:
             why = await self._fetch(pull, plan, file, moved)
-            return why or await self._leave(order, file)
+            if why:
+                return why, False
+            return await self._leave(order, file), True
         finally:
             file.close()
 

@@ -64,10 +64,14 @@ class PullSource:
 
 @dataclass(frozen=True, slots=True)
 class PullOutcome:
-    """The end of a transfer: why it failed, or empty; and the bytes that came from each site."""
+    """The end of a transfer: why it failed, or empty; and the bytes that came from each site.
+
+    `is_ours`: the cause of a failure is at this site.
+    """
 
     reason: str
     moved: tuple[tuple[str, int], ...] = ()
+    is_ours: bool = False
 
 
 class CarrierProcess:
@@ -199,15 +203,16 @@ class CarrierProcess:
                         "from here, and calls that refer to objects stay here"
                     )
                 self._ready.set()
-            case ObjectPulled(request, reason, moved) if request in self._waiting:
+            case ObjectPulled(request, reason, moved, is_ours) if request in self._waiting:
                 arrived, found = self._waiting.pop(request)
-                found.append(PullOutcome(reason, tuple((str(s), int(n)) for s, n in moved)))
+                rows = tuple((str(s), int(n)) for s, n in moved)
+                found.append(PullOutcome(reason, rows, is_ours))
                 arrived.set()
 
     def _fail_all(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for arrived, found in waiting.values():
-            found.append(PullOutcome(ENDED))
+            found.append(PullOutcome(ENDED, is_ours=True))
             arrived.set()
 
     # --- for the gateway -------------------------------------------------------------------------
@@ -237,7 +242,7 @@ class CarrierProcess:
         When this is cancelled, so is the transfer.
         """
         if not await self.ready() or self._pipe is None:
-            return PullOutcome("the carrier of this site does not run")
+            return PullOutcome("the carrier of this site does not run", is_ours=True)
         pipe = self._pipe
         self._requests += 1
         request = self._requests

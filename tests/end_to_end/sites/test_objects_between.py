@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.real]
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 SIZE = 2_000_000  # numbers of 8 bytes: four blocks
 WAIT_S = 300.0
+NOWHERE = "tls+tcp://127.0.0.1:9"  # the discard port, where nobody listens
 
 
 def summed(array, number=0):
@@ -86,6 +87,34 @@ def test_each_of_several_objects_goes_once(pair):
         assert len(rows) <= 8  # one of a test before may still be held for its contract
         assert {row["project"] for row in rows} <= {"default\u00a0@london"}
     wait_until(lambda: not held(paris), "paris lets go of them")
+
+
+def test_results_that_nobody_can_fetch_are_not_paid_and_their_tasks_run_elsewhere(tmp_path):
+    """Paris names a bulk port where nobody listens: its results exist for nobody."""
+    members = (
+        MemberSite(tmp_path, "london", 1, "4 USD"),
+        MemberSite(tmp_path, "paris", 2, "0.04 USD", start=False),
+    )
+    london, paris = members
+    text = paris.config.read_text()
+    port = 'bulk_listen = "tls+tcp://127.0.0.1:0"'
+    assert port in text
+    paris.config.write_text(text.replace(port, f'{port}\nbulk_advertise = "{NOWHERE}"'))
+    paris.start()
+    try:
+        federate(*members)
+        with london.client() as client:
+            found = client.submit(grown, 3, 500_000)
+            assert float(found.result(WAIT_S).sum()) == 1_500_000.0
+            pools = client.ask("report", kind="cost", by=["pool"], whose="all")["rows"]
+        assert {each[0] for each in pools} == {"local", "objects"}
+        wait_until(lambda: paris.deals("sell").keys() == {"void"}, "paris hears that it is void")
+        assert "settled" not in london.deals("buy")
+        for site in members:
+            run("audit", "--config", str(site.config))  # fails where anything is wrong
+    finally:
+        for each in members:
+            each.gateway.stop()
 
 
 def test_explain_says_why_objects_stay_where_there_is_no_bulk_port(tmp_path):

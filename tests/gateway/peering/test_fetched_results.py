@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from support.pure.broker import after_its_time
 from support.pure.lone_router import LoneRouter
+from support.pure.town import UTC_S
 
 from federation.errors import ProtocolError
 from federation.messages import deals
@@ -176,3 +177,46 @@ def test_a_delivery_that_breaks_the_rules_is_refused_before_anything_is_fetched(
     for changes in ({"cost_nanos": 10**15}, {"failures": [[5, "x", "y", b""]]}):
         with pytest.raises(ProtocolError):
             fetching.alone.router._waits("paris", replace(delivery, **changes))
+
+
+def test_a_delivery_whose_results_do_not_come_is_void_and_its_task_returns_at_once(fetching):
+    """It was paid for, failed, and went to the same seller once more."""
+    fetching.report()
+    fetching.town.deliver()
+    contract = fetching.sale.contract
+    purchase = fetching.london.exchange.purchases.purchases[contract]
+    job = fetching.london.broker.jobs[purchase.job]
+    site, delivery = fetching.deliveries.pop(0)
+    fetching.alone.router.refuse_later(site, delivery, "it can't be fetched")
+    assert (job.in_flight, job.waiting, purchase.fetching) == (0, 1, 0)
+    fetching.town.deliver()
+    rests = fetching.london.exchange.purchases.site_backoff.rests(job.spec)
+    assert rests["paris"].why == "it can't be fetched"
+    fetching.town.pass_time(1.0)
+    assert not fetching.said(deals.Settle) or not fetching.london.postings("buy")
+    [posting] = fetching.paris.postings("sell").values()
+    assert posting[2] == "void"
+    assert not fetching.london.answers()
+
+
+def test_a_site_whose_results_can_not_be_fetched_is_asked_less_and_less_often(fetching):
+    """Each new contract with it opens well: that alone is no reason to trust it again."""
+    waits = []
+    backoff = fetching.london.exchange.purchases.site_backoff
+    for _ in range(3):
+        fetching.town.pass_time(60.0, until=lambda: any(fetching.paris.at_work.values()))
+        fetching.report()
+        fetching.town.deliver()
+        [job] = fetching.london.broker.jobs.values()
+        site, delivery = fetching.deliveries.pop(0)
+        fetching.alone.router.refuse_later(site, delivery, "it can't be fetched")
+        waits.append(backoff.rests(job.spec)["paris"].until_s - UTC_S - fetching.town.now_s)
+        fetching.town.deliver()
+    first_s = fetching.town.rules.rest_s
+    assert waits == pytest.approx([first_s, 2 * first_s, 4 * first_s])
+    fetching.town.pass_time(60.0, until=lambda: any(fetching.paris.at_work.values()))
+    fetching.report()
+    fetching.town.deliver()
+    fetching.come()
+    assert list(fetching.london.answers()) == [0]
+    assert "paris" not in backoff.rests(job.spec)

@@ -52,7 +52,7 @@ class World:
         self.keeper, self.go = Keeper(), trio.Event()
         self.go.set()
         self.asked, self.sent, self.came, self.later = [], [], [], []
-        self.pulled, self.signed = [], 0
+        self.refused, self.pulled, self.signed = [], [], 0
         self.booked, self.is_paid, self.free, self.short = [], False, [], ""
         self.restarted = trio.Event()
         self.jobs = {"j": self._job("j"), "other": self._job("other")}
@@ -104,6 +104,9 @@ class World:
     def moved(self, fact, proof, _utc_s):
         self.booked.append((fact, proof))
         return self.is_paid
+
+    def refuse_later(self, site, delivery, why):
+        self.refused.append((site, delivery, why))
 
     # as the signer
     def open_given(self, raw):
@@ -207,17 +210,63 @@ async def test_deliveries_that_wait_for_objects_are_bounded_by_bytes(world, monk
     world.go = trio.Event()
     for first in range(3):
         world.transfers.fetch_results("london", delivery(first, left_value(A, 100), bytes(6_000)))
-    await until(lambda: len(world.later) == 2)
-    for _, message in world.later:
-        [[at, kind, text, _]] = message.failures
-        assert (at, kind, message.values) == (0, "object", [b"", bytes(6_000)])
+    await until(lambda: len(world.refused) == 2)
+    for number, (site, message, text) in enumerate(world.refused, 1):
+        assert (site, message.first, message.failures) == ("london", number, [])
         assert "of deliveries of site london wait for objects already" in text
     world.go.set()
-    await until(lambda: len(world.later) == 3)
-    assert world.later[2][1].failures == []
+    await until(lambda: len(world.later) == 1)
     world.transfers.fetch_results("london", delivery(9, left_value(B, 100), bytes(6_000)))
-    await until(lambda: len(world.later) == 4)
-    assert world.later[3][1].failures == []
+    await until(lambda: len(world.later) == 2)
+    assert [message.failures for _, message in world.later] == [[], []]
+
+
+def fails(world, monkeypatch, reason, *, is_ours=False):
+    async def pull(*_args, **_how):
+        await trio.lowlevel.checkpoint()
+        return PullOutcome(reason, (), is_ours)
+
+    monkeypatch.setattr(world, "pull", pull)
+
+
+@pytest.mark.trio
+async def test_a_delivery_whose_results_its_seller_does_not_give_is_refused(world, monkeypatch):
+    """Its buyer would pay for results that nobody has."""
+    fails(world, monkeypatch, "london can't be reached")
+    world.transfers.fetch_results("london", delivery(0, left_value(A, 100), b"\x80x"))
+    await until(lambda: world.refused)
+    [(site, message, why)] = world.refused
+    assert (site, message.first, world.later) == ("london", 0, [])
+    assert "is not held: a result can't come to paris: object" in why
+    assert why.endswith("london can't be reached")
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("value", [left_value(A, 99), left_value(A, 100)[:-1]])
+async def test_a_delivery_that_names_its_results_wrongly_is_refused(world, value):
+    """Their size is another than the object's, or they can't be read."""
+    world.transfers.fetch_results("london", delivery(0, value))
+    await until(lambda: world.refused)
+    assert not world.later
+
+
+@pytest.mark.trio
+async def test_results_for_a_job_that_takes_none_are_refused(world):
+    world.jobs["j"].spec.results = ""
+    world.transfers.fetch_results("london", delivery(0, left_value(A, 100)))
+    await until(lambda: world.refused)
+    assert not world.pulled
+
+
+@pytest.mark.trio
+async def test_a_seller_is_not_refused_for_what_this_site_lacks(world, monkeypatch):
+    fails(world, monkeypatch, "there is no room for 100 bytes", is_ours=True)
+    world.transfers.fetch_results("london", delivery(0, left_value(A, 100)))
+    await until(lambda: world.later)
+    [(_, message)] = world.later
+    [[at, kind, text, _]] = message.failures
+    assert (at, kind, world.refused) == (0, "object", [])
+    assert text.endswith("there is no room for 100 bytes")
 
 
 def tickets(world, site):

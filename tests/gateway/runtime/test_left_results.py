@@ -11,7 +11,7 @@ from gateway.base.tags import OBJECTS_TAG
 from gateway.config.limits import ObjectRoom
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.objects.catalogue import ObjectCatalogue, ObjectKey
-from gateway.runtime.left_results import checked, proven, unproven
+from gateway.runtime.left_results import lost_results, proven, unproven, without_results
 from gateway.scheduler.model import events
 
 DIGEST = bytes([SHA256]) + b"d" * 32
@@ -82,11 +82,12 @@ def test_a_delivery_counts_those_results_alone_that_were_fetched():
     job = world.broker.jobs["j"]
     values, failures = [CLAIM, b"\x80x", CLAIM, b""], [[3, "error", "no", b""]]
     delivery = Deliver("c", 1, 0, values, failures, [], 1, 1, 1, 5, 1, [], left=True)
-    assert checked(delivery, job, catalogue_with("j", "j")) is delivery
-    found = checked(delivery, job, catalogue_with("j"))
+    assert not lost_results(delivery, job, catalogue_with("j", "j"))
+    assert without_results(delivery, {}, "") is delivery
+    lost = lost_results(delivery, job, catalogue_with("j"))
+    found = without_results(delivery, lost, "there is no room")
     assert found.values == [CLAIM, b"\x80x", b"", b""]
     assert [each[:2] for each in found.failures] == [[2, "object"], [3, "error"]]
-    assert "it was left at its site" in found.failures[0][2]
+    assert "there is no room" in found.failures[0][2]
     assert found.cost_nanos == 5  # its seller has run it
-    late = checked(delivery, None, catalogue_with("j", "j"))
-    assert [each[0] for each in late.failures] == [0, 2, 3]
+    assert sorted(lost_results(delivery, None, catalogue_with("j", "j"))) == [0, 2]
