@@ -71,6 +71,7 @@ from gateway.logs.task_logs import TaskLogs
 from gateway.objects.bulk.carrier_process import CarrierProcess, CarrierSettings
 from gateway.objects.bulk.office import moved_record
 from gateway.objects.keeper import ObjectKeeper, host_bytes
+from gateway.peering.bulk_addresses import BulkAddresses
 from gateway.peering.gossip_loop import GossipLoop
 from gateway.peering.message_router import MessageRouter
 from gateway.peering.neighbours import FederationSide
@@ -387,7 +388,8 @@ class Site:
                 lambda router: self._open_books(peers, router),
             )
             if self.objects is not None and seat.ticket_signer is not None:
-                self._open_transfers(self.objects, seat.ticket_signer, self._router)
+                ways = BulkAddresses(self._bulk_of, peers.directory.addresses_of)
+                self._open_transfers(self.objects, seat.ticket_signer, self._router, ways)
         self.watch = Watch(
             self.config.alerts,
             self.config.name,
@@ -401,7 +403,11 @@ class Site:
         self.server.recover()
 
     def _open_transfers(
-        self, objects: ObjectKeeper, signer: TicketSigner, router: MessageRouter
+        self,
+        objects: ObjectKeeper,
+        signer: TicketSigner,
+        router: MessageRouter,
+        ways: BulkAddresses,
     ) -> None:
         """Let objects move between this site and others."""
         federation = self.config.federation or FederationConfig()
@@ -418,7 +424,7 @@ class Site:
             self._say,
         )
         self.transfers = ObjectTransfers(
-            *(router, self.server, objects, carrier, signer),
+            *(router, self.server, objects, carrier, signer, ways),
             self.runtime.utc_s,
             self._book_moved,
             self._say,
@@ -432,6 +438,10 @@ class Site:
             lambda: self.config.objects.move_prices(),
             objects.catalogue.bytes_for,
         )
+
+    def _bulk_of(self, site: str) -> str:
+        advert = self.exchange.market.advert(site)
+        return advert.bulk if advert is not None else ""
 
     def _book_moved(self, fact: MovedObject) -> None:
         """Book an object that has come to this site at no cost."""

@@ -192,6 +192,7 @@ class SiteAdvert:
     doors: tuple[str, ...] = ()  # addresses for users of other sites that lose their own gateway
     # Changes when the site learns of another seller: work without a place may have one now.
     sellers: int = 0
+    bulk: str = ""  # the address of its bulk port; empty: none, or it is of an older version
 
     @property
     def draining(self) -> bool:
@@ -220,6 +221,8 @@ class SiteAdvert:
             plain["doors"] = list(self.doors)
         if self.sellers:
             plain["sellers"] = self.sellers
+        if self.bulk:
+            plain["bulk"] = self.bulk
         return plain
 
     @classmethod
@@ -415,6 +418,14 @@ def check_doors(value: object) -> tuple[str, ...]:
     return tuple(check_others(value))
 
 
+def _bulk(value: object) -> str:
+    if value == "":
+        return ""
+    if type(value) is not str or not value.startswith("tls+tcp://"):
+        raise ValueError("must be an address such as tls+tcp://gw.example:7464")
+    return check_others([value])[0]
+
+
 _SITE: Final[dict[str, Callable[[object], Any]]] = {
     "site": _name,
     "version": _count,
@@ -424,10 +435,11 @@ _SITE: Final[dict[str, Callable[[object], Any]]] = {
     "audience": _name_or_empty,
     "doors": check_doors,
     "sellers": _count,
+    "bulk": _bulk,
 }
 _NEEDED: Final = frozenset(
     {"pool", "slots_total", "price_nanos", "currency"}
-    | set(_SITE) - {"audience", "doors", "sellers"}
+    | set(_SITE) - {"audience", "doors", "sellers", "bulk"}
 )
 
 

@@ -44,6 +44,14 @@ class CarrierReady:
 
 
 @dataclass(frozen=True, slots=True)
+class CarrierBeat:
+    """Gateway → carrier, and back at once: both are alive. `number` counts up."""
+
+    kind: ClassVar[str] = "carrier-beat"
+    number: Count
+
+
+@dataclass(frozen=True, slots=True)
 class RenewKeys:
     """Gateway → carrier: our signing keys from now on."""
 
@@ -108,5 +116,5 @@ class CutSite:
 
 CARRIER_MESSAGES: Final[tuple[type[Any], ...]] = (
     *(SetUpCarrier, CarrierReady, RenewKeys, PullObject, ObjectPulled, StopPull),
-    CutSite,
+    *(CutSite, CarrierBeat),
 )

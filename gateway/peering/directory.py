@@ -69,6 +69,11 @@ class SiteDirectory:
             return False
         return site != registry.site and bool(self._way_to(site)[0])
 
+    def addresses_of(self, site: str) -> tuple[str, ...]:
+        """Return the addresses on a site's card; none of one that is not known."""
+        member = self._registry.book.members.get(site)
+        return member.card.content.addresses if member is not None else ()
+
     def hello(self) -> Hello:
         """Our introduction."""
         return introduction.hello(self._registry)

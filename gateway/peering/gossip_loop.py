@@ -92,6 +92,7 @@ class GossipLoop(MessageHandler[[], None], receiver=Receiver.GOSSIP):
         say: logs a line for people.
         shows: the parts of our pools that are shown, and to which readers.
         doors: addresses where users of other sites may connect.
+        bulk: returns the address of our bulk port; empty: none.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class GossipLoop(MessageHandler[[], None], receiver=Receiver.GOSSIP):
         say: Callable[[str], None],
         shows: Sequence[Disclosure] = SHOW_ALL,
         doors: Sequence[str] = (),
+        bulk: Callable[[], str] = str,
     ) -> None:
         registry = peers.registry
         self._peers = peers
@@ -114,6 +116,7 @@ class GossipLoop(MessageHandler[[], None], receiver=Receiver.GOSSIP):
         self._complaints: set[tuple[str, str]] = set()  # (forwarder, origin), reported once
         self._shows = shows
         self._doors = tuple(doors)
+        self._bulk = bulk
         self._admitted: frozenset[str] = frozenset()
         self._wake_at_s = MonoS(0.0)
         self.neighbours: tuple[str, ...] = ()  # the sites to stay connected to
@@ -348,6 +351,7 @@ class GossipLoop(MessageHandler[[], None], receiver=Receiver.GOSSIP):
             self._exchange.show(utc_s, for_others=True),
             valid_s=VALID_REFRESHES * refresh_s,
             doors=self._doors,
+            bulk=self._bulk(),
         )
         # A site that has joined another federation signs its advert anew, for that one.
         is_due = waited_s >= refresh_s or self._shown_in != self._peers.registry.sealer.federation
@@ -385,7 +389,9 @@ def _read(body: bytes) -> SiteAdvert:
 
 def _differs(old: SiteAdvert, new: SiteAdvert) -> bool:
     """Whether the difference could change a decision of another site."""
-    if [pool.pool for pool in old.pools] != [pool.pool for pool in new.pools]:
+    if old.bulk != new.bulk or [each.pool for each in old.pools] != [
+        each.pool for each in new.pools
+    ]:
         return True
     for before, now in zip(old.pools, new.pools, strict=True):
         fixed = ("price_nanos", "currency", "next_price", "tags", "pythons")

@@ -33,6 +33,10 @@ SEALED_BYTES_MAX: Final = 1 << 20
 class ObjectMover(Protocol):
     """The objects that move between this site and others."""
 
+    @property
+    def address(self) -> str:
+        """The bulk port of this site, for its advert; empty: none."""
+
     def hear(self, sender: str, message: GatewayMessage) -> None:
         """Handle a message about them; ProtocolError when it breaks the rules."""
 
@@ -88,6 +92,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
             say=say,
             shows=server.config.shows,
             doors=federation.doors,
+            bulk=lambda: "" if self.transfers is None else self.transfers.address,
         )
         self._books = open_books(self)
 

@@ -3,7 +3,7 @@
 gateway.peering.peers implements it over nng, simulations.world.peers in memory.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import trio
@@ -62,6 +62,9 @@ class Reachable(Protocol):
 
     def may_dial(self, site: str) -> bool:
         """Whether a site may be dialled and has a known address."""
+
+    def addresses_of(self, site: str) -> Sequence[str]:
+        """Return the addresses on a site's card; none of one that is not known."""
 
 
 class Neighbours(Protocol):

@@ -44,6 +44,7 @@ from gateway.objects.bulk.carrier_process import CarrierProcess, PullOutcome, Pu
 from gateway.objects.bulk.office import moved, proved, ticket_for, why_not_fetch
 from gateway.objects.catalogue import ObjectKey
 from gateway.objects.keeper import ObjectKeeper
+from gateway.peering.bulk_addresses import BulkAddresses
 from gateway.peering.ticket_turns import TicketQuestion, TicketTurns
 from gateway.runtime.left_results import lost_results, without_results
 from gateway.runtime.server import GatewayServer
@@ -63,6 +64,8 @@ AHEAD: Final = 32  # objects of one order that have a ticket; a carrier fetches 
 TICKETS_MAX: Final = 20  # for one object: hours in the queue
 EXPIRED: Final = "has expired"  # in the words of the site that refuses the ticket
 NOT_HELD: Final = "its site did not give it"
+ADVERT_S: Final = 10.0  # for the advert that names a bulk port, which may come after a ticket
+ADVERT_LOOK_S: Final = 0.2
 LOOK_S: Final = 1.0  # how often it is checked whether a job still needs its objects
 OURS_STAY: Final = (
     "this site has no bulk port from which other sites fetch objects (bulk_listen in [federation])"
@@ -125,18 +128,20 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         keeper: the objects of this site.
         carrier: the process that moves their bytes.
         signer: signs and opens tickets and receipts.
+        addresses: where other sites' bulk ports may be dialled.
         utc_s: the time of day.
         on_moved: takes objects that came here at no cost; the others are deliveries of contracts.
         say: takes lines for the operator.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its dependencies, each by its name
         self,
         router: TransferRouter,
         server: GatewayServer,
         keeper: ObjectKeeper,
         carrier: CarrierProcess,
         signer: TicketSigner,
+        addresses: BulkAddresses,
         utc_s: Callable[[], UtcS],
         on_moved: Callable[[MovedObject], None],
         say: Callable[[str], None],
@@ -148,6 +153,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         self._keeper = keeper
         self._carrier = carrier
         self._signer = signer
+        self._addresses = addresses
         self._pools = {pool.name: pool.facts for pool in server.config.pools}
         self._utc_s = utc_s
         self._on_moved = on_moved
@@ -160,6 +166,12 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         self._turns, self._is_asked = TicketTurns(), trio.Event()
         self._coming_bytes = 0
         self._waiting_bytes: Counter[str] = Counter()  # of deliveries, by seller
+
+    @property
+    def address(self) -> str:
+        """The bulk port of this site, for its advert; empty: other sites can fetch nothing here."""
+        address = self._carrier.address
+        return address if re.fullmatch(ADDRESS, address, re.ASCII) else ""
 
     def why_ours_stay(self) -> str:
         """Return why other sites can't fetch objects from here; empty if they can."""
@@ -396,13 +408,21 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
     async def _fetch_in_time(
         self, order: PullObjects, key: ObjectKey, raw: bytes, address: str, *, is_input: bool
     ) -> None:
-        """Fetch an object; with a new ticket if the one so far has expired in the queue."""
+        """Fetch an object; with a new ticket if the one so far has expired in the queue.
+
+        So, too, if the other site has another bulk port by now: its carrier has started again.
+        """
         for _ in range(TICKETS_MAX):
             try:
                 await self._fetch(order, key, raw, address, is_input=is_input)
                 return
-            except _Expired as error:
+            except (_Expired, _NotBrought) as error:
+                if isinstance(error, _NotBrought) and error.is_ours:
+                    raise
                 found = await self._ask(order, [key.digest])
+                has_moved = found is not None and found.address != address
+                if isinstance(error, _NotBrought) and not has_moved:
+                    raise
                 if found is None or len(found.tickets) != 1:
                     raise _NotBrought(str(error)) from None
                 [raw], address = found.tickets, found.address
@@ -419,6 +439,11 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
             raise _NotBrought(str(error)) from None
         if not re.fullmatch(ADDRESS, address, re.ASCII):
             raise _NotBrought(f"site {order.buyer} names no address of a bulk port")
+        with trio.move_on_after(ADVERT_S):  # a port that has just opened is in its next advert
+            while not self._addresses.is_named(order.buyer, address):  # noqa: ASYNC110
+                await trio.sleep(ADVERT_LOOK_S)
+        if why := self._addresses.why_not(order.buyer, address, self._utc_s()):
+            raise _NotBrought(why)
         self._check(order, key, ticket)
         self._coming_bytes += ticket.size
         try:

@@ -111,6 +111,10 @@ class SimRoll:
         """Whether this gateway talks to a site."""
         return site in self.approved
 
+    def addresses_of(self, site: str) -> tuple[str, ...]:
+        """See Reachable."""
+        return ()
+
     @property
     def book(self) -> "SimRoll":
         """The book of identities for a grant signer: this roll."""
@@ -162,6 +166,10 @@ class PlannedDirectory:
     def may_dial(self, site: str) -> bool:
         """Whether this gateway talks to a site."""
         return self._roll.may_dial(site)
+
+    def addresses_of(self, site: str) -> tuple[str, ...]:
+        """See Reachable."""
+        return ()
 
     def hello(self) -> Hello:
         """Return this gateway's introduction."""

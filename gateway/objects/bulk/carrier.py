@@ -28,6 +28,7 @@ from federation.bulk.pull import BlockPull
 from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.messages.carrying import (
+    CarrierBeat,
     CarrierReady,
     CutSite,
     ObjectPulled,
@@ -139,6 +140,8 @@ class ObjectCarrier:
             with suppress(OSError, ProtocolError):
                 while messages := await self._control.receive():
                     for message, _ in messages:
+                        if isinstance(message, CarrierBeat):
+                            await self._control.send(message)
                         self._obey(message)
             for pull in self._pulls.values():
                 pull.stop()

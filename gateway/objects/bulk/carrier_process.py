@@ -1,7 +1,8 @@
 """The carrier as its gateway has it: started when it is needed, and again when it has ended.
 
 A site with a bulk port needs it at once, another one when it first fetches an object. It ends with
-its gateway: the connection between the two closes, and no transfer is worth more than that.
+its gateway: the connection between the two closes, and no transfer is worth more than that. One
+that does not answer for a time hangs: it is killed, and the next one gets its orders.
 """
 
 import socket
@@ -15,6 +16,7 @@ import trio
 from federation.clocks import UtcS
 from federation.errors import ProtocolError
 from federation.messages.carrying import (
+    CarrierBeat,
     CarrierReady,
     CutSite,
     ObjectPulled,
@@ -31,6 +33,11 @@ from gateway.worker.object_pipe import ObjectPipe
 START_S: Final = 30.0
 STOP_S: Final = 5.0
 AGAIN_S: Final = 1.0
+BEAT_S: Final = 3.0
+# Beats in a row without an answer: then it hangs. By their number, and not by the clock: a gateway
+# that was stopped itself hears the answer after its next beat.
+MISSED_MAX: Final = 5
+CARRIERS_MAX: Final = 5  # that may end under one transfer
 ENDED: Final = "the carrier of this site has ended"
 
 
@@ -102,6 +109,7 @@ class CarrierProcess:
         self._waiting: dict[int, tuple[trio.Event, list[PullOutcome]]] = {}
         self._cut: dict[str, CutSite] = {}
         self._known_keys: list[bytes] = []
+        self._missed = 0  # beats since its last answer
         self.pid = 0
         self._port = ""
 
@@ -148,6 +156,7 @@ class CarrierProcess:
             await self._set_up(pipe)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._listen, pipe, nursery.cancel_scope)
+                nursery.start_soon(self._watch, pipe, process)
                 await wait_for_exit(process)
                 nursery.cancel_scope.cancel()
             self._say(f"{ENDED}: transfers begin again")
@@ -156,6 +165,20 @@ class CarrierProcess:
             pipe.close()
             self._fail_all()
             await self._stop(process)
+
+    async def _watch(self, pipe: ObjectPipe, process: "subprocess.Popen[bytes]") -> None:
+        """Kill a carrier that does not answer."""
+        with trio.move_on_after(START_S):
+            await self._ready.wait()
+        self._missed, number = 0, 0
+        while self._missed < MISSED_MAX:
+            self._missed, number = self._missed + 1, number + 1
+            with trio.move_on_after(BEAT_S):  # one that reads nothing may block this
+                await pipe.send(CarrierBeat(number))
+                await trio.sleep_forever()
+        silent_s = BEAT_S * MISSED_MAX
+        self._say(f"the carrier of this site has not answered for {silent_s:.0f} s: it is killed")
+        process.kill()
 
     async def _stop(self, process: "subprocess.Popen[bytes]") -> None:
         """End the process, which ends by itself when its pipe is closed. Shielded."""
@@ -203,6 +226,8 @@ class CarrierProcess:
                         "from here, and calls that refer to objects stay here"
                     )
                 self._ready.set()
+            case CarrierBeat():
+                self._missed = 0
             case ObjectPulled(request, reason, moved, is_ours) if request in self._waiting:
                 arrived, found = self._waiting.pop(request)
                 rows = tuple((str(s), int(n)) for s, n in moved)
@@ -239,17 +264,29 @@ class CarrierProcess:
 
         Return once it is at the object host, or can't be.
 
-        When this is cancelled, so is the transfer.
+        One that ends with the carrier begins again in the next one. When this is cancelled, so is
+        the transfer.
         """
-        if not await self.ready() or self._pipe is None:
-            return PullOutcome("the carrier of this site does not run", is_ours=True)
-        pipe = self._pipe
-        self._requests += 1
-        request = self._requests
-        arrived, found = self._waiting[request] = trio.Event(), []
         rows = [[each.site, each.address, each.ticket.hex()] for each in sources]
+        found = PullOutcome(ENDED, is_ours=True)
+        for _ in range(CARRIERS_MAX):
+            if not await self.ready() or self._pipe is None:
+                return PullOutcome("the carrier of this site does not run", is_ours=True)
+            self._requests += 1
+            order = PullObject(
+                *(self._requests, scope, digest, size, user, job, rows),
+                is_input=is_input,
+            )
+            found = await self._pull(self._pipe, order)
+            if found.reason != ENDED:
+                break
+        return found
+
+    async def _pull(self, pipe: ObjectPipe, order: PullObject) -> PullOutcome:
+        request = order.request
+        arrived, found = self._waiting[request] = trio.Event(), []
         try:
-            await pipe.send(PullObject(request, scope, digest, size, user, job, rows, is_input))
+            await pipe.send(order)
             await arrived.wait()
         finally:
             if self._waiting.pop(request, None) is not None:

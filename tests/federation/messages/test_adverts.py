@@ -102,7 +102,8 @@ pools = st.builds(
 @given(st.lists(pools, max_size=4, unique_by=lambda pool: pool.pool).map(tuple), names)
 def test_what_is_written_is_read_back(some, audience) -> None:
     doors = ("tls+tcp://gw.a:7461",)
-    advert = SiteAdvert("a", 7, NOW_S, 30.0, some, audience, doors)
+    bulk = "tls+tcp://gw.a:7464"
+    advert = SiteAdvert("a", 7, NOW_S, 30.0, some, audience, doors, bulk=bulk)
     assert SiteAdvert.from_plain(unpack(pack(advert.to_plain()), 1 << 20)) == advert
 
 
@@ -211,6 +212,9 @@ def test_what_is_wrong_with_a_pool_is_named(changes, place) -> None:
         ({"pools": [body(pool=str(n)) for n in range(65)]}, "pools"),
         ({"pools": [1]}, "pools"),
         ({"audience": 3}, "audience"),
+        ({"bulk": "tcp://gw:1"}, "bulk must be an address such as tls"),
+        ({"bulk": "tls+tcp://gw"}, "bulk"),
+        ({"bulk": ["tls+tcp://gw:1"]}, "bulk"),
         ({"doors": "tls+tcp://gw:1"}, "doors"),
         ({"doors": ["tcp://gw:1"]}, "doors must be addresses such as tls"),
         ({"doors": ["ipc:///tmp/gw.sock"]}, "doors"),

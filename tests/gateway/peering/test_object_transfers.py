@@ -17,6 +17,7 @@ from federation.signed.transfers import TransferReceipt, TransferTicket
 from gateway.config.limits import ObjectRoom
 from gateway.objects.bulk.carrier_process import PullOutcome
 from gateway.objects.catalogue import ObjectCatalogue, ObjectKey
+from gateway.peering.bulk_addresses import BulkAddresses
 from gateway.peering.object_transfers import AHEAD, TICKETS_MAX, ObjectTransfers
 from gateway.scheduler.model.effects import PullObjects
 
@@ -77,8 +78,12 @@ class World:
             act=lambda _events: None,
             flush=lambda: None,
         )
+        self.port = self.advert = "tls+tcp://london:1"
+        addresses = BulkAddresses(
+            lambda site: self.advert if site == "london" else "", lambda _: ()
+        )
         self.transfers = ObjectTransfers(
-            *(self, server, self.keeper, self, self, lambda: UtcS(self.now_s)),
+            *(self, server, self.keeper, self, self, addresses, lambda: UtcS(self.now_s)),
             self.free.append,
             lambda _line: None,
         )
@@ -94,7 +99,7 @@ class World:
         if isinstance(message, AskTickets):
             self.asked.append(len(message.digests))
             raws = [b"%d " % int(self.now_s + TICKET_S) + each for each in message.digests]
-            answer = Tickets(message.request, "tls+tcp://london:1", raws, [""] * len(raws))
+            answer = Tickets(message.request, self.port, raws, [""] * len(raws))
             self.transfers.hear(site, answer)
 
     def hear_later(self, site, delivery):
@@ -248,6 +253,45 @@ async def test_a_delivery_that_names_its_results_wrongly_is_refused(world, value
     world.transfers.fetch_results("london", delivery(0, value))
     await until(lambda: world.refused)
     assert not world.later
+
+
+@pytest.mark.trio
+async def test_no_address_is_dialled_that_comes_with_tickets_alone(world, monkeypatch):
+    """A partner could have all ports of this network tried."""
+    monkeypatch.setattr("gateway.peering.object_transfers.ADVERT_S", 0.0)
+    world.advert = "tls+tcp://london:2"
+    world.order(A)
+    await until(lambda: world.came)
+    assert "names another bulk port with its tickets than in its advert" in world.came[0]
+    assert not world.pulled
+
+
+@pytest.mark.trio
+async def test_a_port_that_has_just_opened_waits_for_its_advert(world):
+    world.advert = "tls+tcp://london:2"
+    world.order(A)
+    await until(lambda: world.asked)
+    world.advert = "tls+tcp://london:1"
+    await until(lambda: world.came)
+    assert (world.came, world.pulled) == ([""], [A])
+
+
+@pytest.mark.trio
+async def test_a_carrier_that_listens_elsewhere_now_is_dialled_there(world, monkeypatch):
+    """That of the other site has started again: the results would be refused, and made again."""
+    pull = world.pull
+
+    async def only_there(*args, **how):
+        *_, [source] = args
+        if source.address == "tls+tcp://london:1":
+            world.port = world.advert = "tls+tcp://london:2"
+            return PullOutcome("london can't be reached")
+        return await pull(*args, **how)
+
+    monkeypatch.setattr(world, "pull", only_there)
+    world.transfers.fetch_results("london", delivery(0, left_value(A, 100)))
+    await until(lambda: world.later or world.refused)
+    assert (world.refused, world.asked) == ([], [1, 1])
 
 
 @pytest.mark.trio

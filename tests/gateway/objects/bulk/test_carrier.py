@@ -573,3 +573,22 @@ def test_what_is_no_bulk_stream_is_closed(tmp_path):
                 await trio.to_thread.run_sync(read_end, connection)
 
     trio.run(check)
+
+
+def test_a_carrier_that_hangs_is_killed_and_its_transfers_begin_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("gateway.objects.bulk.carrier_process.BEAT_S", 0.5)
+
+    async def check():
+        async with two_banks(tmp_path) as (london, paris):
+            assert await paris.carrier.ready()
+            hung = paris.carrier.pid
+            os.kill(hung, signal.SIGSTOP)
+            digest, size = await london.put("small")
+            found = await bring(london, paris, digest, size, london.ticket(digest, size))
+            assert found.reason == ""
+            assert paris.carrier.pid not in (0, hung)
+            assert any("has not answered" in line for line in paris.lines)
+            assert str(hung) not in os.listdir("/proc")
+            assert not any("has not answered" in line for line in london.lines)
+
+    trio.run(check)
