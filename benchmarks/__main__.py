@@ -18,6 +18,7 @@ from benchmarks.hops import hops
 from benchmarks.load.command import many_jobs
 from benchmarks.objects import objects
 from benchmarks.placement import placement
+from benchmarks.preemption import preemption
 from benchmarks.sharing import sharing
 from benchmarks.slurm import slurm
 from benchmarks.versions import versions
@@ -158,6 +159,7 @@ BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
     "many_jobs": many_jobs,
     "work": work,
     "placement": placement,
+    "preemption": preemption,
     "sharing": sharing,
     "environments": environments,
     "books": books,

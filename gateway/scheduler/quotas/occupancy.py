@@ -47,6 +47,7 @@ class PoolOccupancy:
         total: slots that take work, or would once started.
         tasks: tasks at workers, by worker and claim.
         used: slots, by claim.
+        held: assignments with tasks at workers, by claim and number.
         peaks: the most slots since they were last set, by claim.
         shown: the latest adverts of its windows, kept for gateway.contracts.selling.advertising.
         examples: one party of each kind seen: all parties of a kind belong to the same claims in
@@ -57,6 +58,7 @@ class PoolOccupancy:
     total: int = 0
     tasks: Counter[tuple[int, int]] = field(default_factory=Counter)
     used: Counter[int] = field(default_factory=Counter)
+    held: dict[int, dict[int, Assignment]] = field(default_factory=dict)
     peaks: Counter[int] = field(default_factory=Counter)
     levels: list[ClaimLevel] = field(default_factory=list)
     shown: dict[Any, tuple[Any, tuple[AdvertisedWindow, ...]]] = field(default_factory=dict)
@@ -109,6 +111,10 @@ class PoolOccupancy:
             if each.reservation == assignment.tariff.reservation:
                 return at
         return self.claim(assignment.job.whose)
+
+    def latest_first(self, claim: int) -> list[Assignment]:
+        """Return the assignments with tasks of a claim, the latest first."""
+        return sorted(self.held.get(claim, {}).values(), key=lambda each: -each.given_at_s)
 
     def closing(self, whose: Owner, claim: int) -> Closing | None:
         """Return when a party's work in a claim may next have less; None if that is unknown."""
@@ -232,8 +238,19 @@ class Occupancy:
     def _count(self, pool: PoolOccupancy, assignment: Assignment, tasks: int) -> None:
         claim = pool.claim_of(assignment)
         count_slots(pool.tasks, pool.used, assignment.worker, claim, tasks)
+        if assignment.left:
+            pool.held.setdefault(claim, {})[assignment.id] = assignment
+        elif claim in pool.held:
+            pool.held[claim].pop(assignment.id, None)
+            if not pool.held[claim]:
+                del pool.held[claim]
         if tasks > 0:
             pool.peaks[claim] = max(pool.peaks[claim], pool.used[claim])
+
+    def growth_of(self, name: str) -> int:
+        """Return the slots that a pool would still start."""
+        growth = self.growth.get(name)
+        return growth.slots if growth is not None else 0
 
     # --- available slots -----------------------------------------------------------------------
 
@@ -387,8 +404,7 @@ class Occupancy:
 
         Shares are of all slots that could be there, or a small pool would never grow.
         """
-        growth = self.growth.get(name)
-        return self.slots(name) + (growth.slots if growth is not None else 0)
+        return self.slots(name) + self.growth_of(name)
 
     def slots(self, name: str) -> int:
         """Return the slots of a pool that take work, whether it has rules or not.

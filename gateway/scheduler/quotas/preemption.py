@@ -19,9 +19,10 @@ it gets so are kept for it while it has waiting work, and stops that did not hel
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from math import inf
 from typing import Final
 
@@ -33,12 +34,11 @@ from federation.words import count
 from gateway.scheduler.model import matching
 from gateway.scheduler.model.effects import Effect, Remark, SendToWorker
 from gateway.scheduler.model.jobs import Assignment, Job, Worker
-from gateway.scheduler.model.present_slots import slots_once
 from gateway.scheduler.quotas import room_making
 from gateway.scheduler.quotas.call_backs import CallBacks
 from gateway.scheduler.quotas.entitling import Entitling
 from gateway.scheduler.quotas.occupancy import Occupancy, PoolOccupancy
-from gateway.scheduler.quotas.room_making import GROWTH, RoomHeld, RoomWanted, WorkerRoom
+from gateway.scheduler.quotas.room_making import GROWTH, TESTS_MAX, RoomHeld, RoomWanted, WorkerRoom
 from policies.access.claims import excess, surplus
 from policies.access.entitlements import Work
 from policies.access.windows import Closing, PoolRules, Window
@@ -87,8 +87,19 @@ class _Told:
 
     def leaving(self, by_s: UtcS) -> int:
         """Return how many of its tasks will have stopped by then."""
-        stops = (each for each in self.stops if each.stops_at_s <= by_s and not each.is_overdue)
-        return sum(len(_both(each.tasks, self.assignment.left)) for each in stops)
+        found, left = 0, self.assignment.left
+        for each in self.stops:
+            if each.stops_at_s <= by_s and not each.is_overdue:
+                found += _overlap(each.tasks, left)
+        return found
+
+    def untold(self, by_s: UtcS) -> int:
+        """Return how many of its tasks have no notice to stop by then."""
+        found, left = len(self.assignment.left), self.assignment.left
+        for each in self.stops:  # each task is in one of them at most
+            if each.stops_at_s <= by_s:
+                found -= _overlap(each.tasks, left)
+        return found
 
     def told(self, by_s: UtcS) -> RangeSet:
         """Return the tasks with notice to stop by then."""
@@ -143,6 +154,8 @@ class Preemption:
         self._recall = recall
         self._effects = effects
         self._told: dict[int, _Told] = {}
+        # By assignment, how many of its tasks will have stopped, as found in this look at its pool.
+        self._leaves: dict[int, int] = {}
         self._looked_at_s = UtcS(-inf)
         self._stopped: dict[str, deque[tuple[UtcS, int]]] = {}  # by pool: when, how many
         self._call_backs: dict[str, CallBacks] = {}  # by pool
@@ -230,35 +243,32 @@ class Preemption:
     def _look_at(self, name: str, pool: PoolOccupancy, utc_s: UtcS) -> None:
         if not self._may_concern(name, pool, utc_s):
             return
-        held = self._held(name, pool)
         window = pool.rules.now.window
         grace_s = window.grace_s if window is not None else 0.0
         spilt_s = pool.rules.begun_at_s + (window.spill_s if window is not None else 0.0)
         by_s = max(spilt_s, utc_s) + grace_s
-        used = {
-            claim: max(0, slots - self._leaving(held.get(claim, ()), by_s))
-            for claim, slots in pool.used.items()
-        }
+        leaving = self._leaving_by_claim(name, pool, by_s)
+        used = {claim: max(0, slots - leaving[claim]) for claim, slots in pool.used.items()}
         over = excess(pool.levels, used)
         for claim in excess(pool.levels, pool.used):
             who = pool.rules.now.claims.all[claim].who
             text = f"{who} may have {count(pool.levels[claim].most, 'slot')}{_in(window)}"
             # Recall unstarted tasks even of a party whose excess was already told to stop.
             slots = over.get(claim, 0)
-            self._take(held.get(claim, []), slots, _Reason(name, window, by_s, text), utc_s)
+            self._take(pool.latest_first(claim), slots, _Reason(name, window, by_s, text), utc_s)
             used[claim] -= slots
         wanted = self._wanted(name, pool, used, utc_s)
         text = f"guaranteed slots are needed by their owners{_in(window)}"
         reason = _Reason(name, window, utc_s + grace_s, text)
-        self._call_back(pool, wanted, used, held, by_s, reason, utc_s)
-        self._tell_ahead(name, pool, held, utc_s)
+        self._call_back(pool, wanted, used, by_s, reason, utc_s)
+        if self._is_ahead(pool, utc_s):
+            self._tell_ahead(name, pool, utc_s)
 
     def _call_back(
         self,
         pool: PoolOccupancy,
         wanted: list[tuple[int, Job, int]],
         used: Mapping[int, int],
-        held: Mapping[int, list[Assignment]],
         by_s: UtcS,
         reason: _Reason,
         utc_s: UtcS,
@@ -272,12 +282,20 @@ class Preemption:
             slots_wanted[claim] += slots
         if not over or all(coming[claim] >= slots for claim, slots in slots_wanted.items()):
             return  # as in most looks: what was told to stop is still stopping
-        workers = [each for each in self._workers.values() if _is_of(reason.pool, each)]
-        rooms = {each.handle: self._room(each, by_s) for each in workers}
-        any_prepares = any(each.preparing for each in workers)
-        growth = pool.total - slots_once(workers)
+        workers = {
+            handle: each for handle, each in self._workers.items() if _is_of(reason.pool, each)
+        }
+        told = {each.assignment.worker.handle for each in self._told.values()}
+        has_room = [
+            at
+            for at, (handle, each) in enumerate(workers.items())
+            if each.in_flight < each.slots or handle in told
+        ]
+        rooms = _Rooms(workers, partial(self._room, by_s=by_s))
+        any_prepares = any(each.preparing for each in workers.values())
+        growth = self._occupancy.growth_of(reason.pool)
         if growth > 0:
-            rooms[GROWTH] = WorkerRoom(growth, is_any=True)
+            rooms.made[GROWTH] = WorkerRoom(growth, is_any=True)
         start = self._next_want.pop(reason.pool, 0) % len(wanted)
         places: dict[object, _Places] = {}
         wants = []
@@ -290,11 +308,12 @@ class Preemption:
         holding = [
             RoomHeld(each, claim, each.worker.handle, untold, each.job.counted)
             for claim in over
-            for each in held.get(claim, ())
-            if (untold := self._untold(each, by_s))
+            for each, untold in islice(self._untold_of(pool, claim, by_s), TESTS_MAX)
         ]
         free = pool.total - sum(used.values())
-        chosen, following = room_making.choose(wants, rooms, holding, over, free, coming)
+        chosen, following = room_making.choose(
+            *(wants, rooms, holding, over, free, coming), has_room=has_room
+        )
         if following:
             self._next_want[reason.pool] = start + following
         for claim in dict.fromkeys(each.for_claim for each in chosen):
@@ -315,17 +334,27 @@ class Preemption:
             most - worker.in_flight, {name: float(at) for name, at in worker.free.items()}
         )
         for each in worker.assignments.values():
-            told = self._told.get(each.id)
-            if told is not None:
-                room.change(each.job.counted, told.leaving(by_s))
+            tasks = self._leaves.get(each.id)
+            if tasks is None and (told := self._told.get(each.id)) is not None:
+                tasks = told.leaving(by_s)
+            if tasks:
+                room.change(each.job.counted, tasks)
         room.slots = max(0, room.slots)  # tasks that have not begun are recalled
         return room
 
     def _untold(self, assignment: Assignment, by_s: UtcS) -> int:
         """Return how many tasks of an assignment have no notice to stop by then."""
         told = self._told.get(assignment.id)
-        tasks = len(assignment.left)
-        return tasks if told is None else len(_without(assignment.left, told.told(by_s)))
+        return len(assignment.left) if told is None else told.untold(by_s)
+
+    def _untold_of(
+        self, pool: PoolOccupancy, claim: int, by_s: UtcS
+    ) -> Iterator[tuple[Assignment, int]]:
+        """Yield a claim's assignments with tasks that have no notice, the latest first."""
+        for each in pool.latest_first(claim):
+            untold = self._untold(each, by_s)
+            if untold:
+                yield each, untold
 
     def _may_concern(self, name: str, pool: PoolOccupancy, utc_s: UtcS) -> bool:
         """Whether any task may have to make room; faster than a check of all assignments."""
@@ -334,6 +363,10 @@ class Preemption:
             return False
         if excess(pool.levels, pool.used) or self._wanted(name, pool, pool.used, utc_s):
             return True
+        return self._is_ahead(pool, utc_s)
+
+    def _is_ahead(self, pool: PoolOccupancy, utc_s: UtcS) -> bool:
+        """Whether some party is to be told of a time when it may have less."""
         first = pool.rules.now.claims.first_reserved
         seats = range(first, first + len(pool.seats))
         ahead = (
@@ -359,20 +392,14 @@ class Preemption:
             pool.keep(calls.levels)
         self._peaks[name], pool.peaks = pool.peaks, Counter(pool.used)
 
-    def _held(self, name: str, pool: PoolOccupancy) -> dict[int, list[Assignment]]:
-        """Return the assignments at a pool's workers, by claim, the latest first."""
-        found: dict[int, list[Assignment]] = {}
-        claims: dict[tuple[Owner, str], int] = {}  # of thousands of assignments, a few parties'
-        for worker in self._workers.values():
-            if worker.offer.pool == name and not worker.job:
-                for each in worker.assignments.values():
-                    party = each.job.whose, each.tariff.reservation
-                    claim = claims.get(party)
-                    if claim is None:
-                        claim = claims[party] = pool.claim_of(each)
-                    found.setdefault(claim, []).append(each)
-        for assignments in found.values():
-            assignments.sort(key=lambda each: -each.given_at_s)
+    def _leaving_by_claim(self, name: str, pool: PoolOccupancy, by_s: UtcS) -> Counter[int]:
+        """Return how many tasks of each claim will have stopped by then."""
+        found: Counter[int] = Counter()
+        self._leaves = {}
+        for number, told in self._told.items():
+            if told.stops and told.assignment.worker.offer.pool == name:
+                tasks = self._leaves[number] = told.leaving(by_s)
+                found[pool.claim_of(told.assignment)] += tasks
         return found
 
     def _leaving(self, held: Iterable[Assignment], by_s: UtcS) -> int:
@@ -436,14 +463,12 @@ class Preemption:
                 return each
         return None
 
-    def _tell_ahead(
-        self, name: str, pool: PoolOccupancy, held: Mapping[int, list[Assignment]], utc_s: UtcS
-    ) -> None:
+    def _tell_ahead(self, name: str, pool: PoolOccupancy, utc_s: UtcS) -> None:
         """Give notice to tasks that will exceed their slots in the next window."""
         concerned: dict[Closing, list[Assignment]] = {}
         known: dict[tuple[Owner, int], Closing | None] = {}
-        for claim, assignments in held.items():
-            for each in assignments:
+        for claim in list(pool.held):
+            for each in pool.latest_first(claim):
                 party = each.job.whose, claim
                 if party not in known:
                     known[party] = pool.closing(*party)
@@ -534,6 +559,7 @@ class Preemption:
             for first, stop in chosen:
                 later.tasks.remove(first, stop)
         told.stops = [later for later in told.stops if later.tasks]
+        self._leaves.pop(each.id, None)
         made = _Stop(window, reason.stops_at_s, chosen, is_ahead)
         told.stops.append(made)
         self._notify(each, chosen, max(0.0, reason.stops_at_s - utc_s))
@@ -572,6 +598,31 @@ def _is_of(name: str, worker: Worker) -> bool:
     return worker.offer.pool == name and not worker.job and not worker.draining
 
 
+class _Rooms(Mapping[int, WorkerRoom]):
+    """The room at each worker of a pool, found when it is asked for; `made`: that so far."""
+
+    def __init__(self, workers: Mapping[int, Worker], find: Callable[[Worker], WorkerRoom]) -> None:
+        self._workers = workers
+        self._find = find
+        self.made: dict[int, WorkerRoom] = {}
+
+    def __getitem__(self, handle: int) -> WorkerRoom:
+        found = self.made.get(handle)
+        if found is None:
+            found = self.made[handle] = self._find(self._workers[handle])
+        return found
+
+    def __contains__(self, handle: object) -> bool:
+        return handle in self._workers or handle in self.made
+
+    def __iter__(self) -> Iterator[int]:
+        yield from self._workers
+        yield from (each for each in self.made if each not in self._workers)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 class _Places:
     """The workers on which a job could run if it had room; each is tested once, when asked for."""
 
@@ -604,6 +655,11 @@ def _are_pending(stops: list[tuple[Assignment, _Stop]]) -> bool:
 
 def _both(some: RangeSet, others: RangeSet) -> RangeSet:
     return RangeSet(part for first, stop in some for part in others.within(first, stop))
+
+
+def _overlap(some: RangeSet, others: RangeSet) -> int:
+    """Return the number of tasks in both."""
+    return sum(high - low for first, stop in some for low, high in others.within(first, stop))
 
 
 def _without(some: RangeSet, others: RangeSet) -> RangeSet:

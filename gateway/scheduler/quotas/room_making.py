@@ -104,6 +104,7 @@ def choose(
     surplus: Mapping[int, int],
     free: int,
     coming: Mapping[int, int] | None = None,
+    has_room: Sequence[int] | None = None,
 ) -> tuple[list[RoomChoice[H]], int]:
     """Return the tasks to stop, at most STOPS_MAX, and the first want that was not looked at.
 
@@ -120,8 +121,10 @@ def choose(
         free: the slots of the pool that no claim uses.
         coming: by claim, the slots for which tasks were told to stop. Nothing more is stopped for
             these, whether there is room for them or not.
+        has_room: the positions, among the workers, of those that may have room; None: of all.
     """
-    return _Plan(rooms, held, dict(surplus), max(0, free), dict(coming or {})).make(wants)
+    plan = _Plan(rooms, held, dict(surplus), max(0, free), dict(coming or {}), has_room)
+    return plan.make(wants)
 
 
 @dataclass(slots=True)
@@ -153,6 +156,7 @@ class _Plan(Generic[H]):
         surplus: dict[int, int],
         free: int,
         coming: dict[int, int],
+        has_room: Sequence[int] | None,
     ) -> None:
         self._rooms = rooms
         self._held = held
@@ -164,7 +168,8 @@ class _Plan(Generic[H]):
         self._kinds: dict[object, _Kind] = {}
         self._order = [place for place in rooms if place != GROWTH]
         self._at = {place: at for at, place in enumerate(self._order)}
-        self._open_first = [at for at, each in enumerate(self._order) if rooms[each].slots > 0]
+        places = range(len(self._order)) if has_room is None else has_room
+        self._open_first = [at for at in places if rooms[self._order[at]].slots > 0]
         self._freed: list[int] = []  # positions of workers, as tasks were chosen there
         self._given_to = 0  # the position up to which nothing more can be chosen
         self._stops = 0

@@ -159,3 +159,31 @@ def test_the_slots_for_a_job_are_those_that_it_has_and_those_that_it_may_have():
     world.submit("theirs", 2, site="paris")
     spec = world.broker.jobs["theirs"].spec
     assert world.broker.occupancy.slots_for("fast", spec, 0.001, NOON) == 3
+
+
+def test_each_claim_knows_its_assignments_as_tasks_come_and_go():
+    """Every look at a pool went through all assignments of all workers."""
+    pool = PoolOccupancy(rules_at(PLAN, NOON))
+    occupied = occupancy.Occupancy({})
+    occupied.pools["fast"] = pool
+    worker = SimpleNamespace(handle=1, slots=8, job="", offer=SimpleNamespace(pool="fast"))
+    whose, tariff = Owner("ann"), Tariff(1, "USD", "v")
+
+    def made(number, at_s):
+        job = SimpleNamespace(whose=whose)
+        return SimpleNamespace(
+            id=number, worker=worker, job=job, tariff=tariff, left=[(0, 2)], given_at_s=at_s
+        )
+
+    first, second = made(1, 10.0), made(2, 20.0)
+    for each in (first, second):
+        occupied.note(each, 2)
+    claim = pool.claim(whose)
+    assert pool.latest_first(claim) == [second, first]
+    second.left = [(0, 1)]
+    occupied.note(second, -1)
+    assert pool.latest_first(claim) == [second, first]
+    for each in (first, second):
+        tasks, each.left = sum(stop - low for low, stop in each.left), []
+        occupied.note(each, -tasks)
+    assert (pool.latest_first(claim), pool.held) == ([], {})
