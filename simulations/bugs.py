@@ -55,11 +55,12 @@ from gateway.scheduler.model.effects import (
     SendToSite,
     Write,
 )
-from gateway.scheduler.model.events import JobOpened
+from gateway.scheduler.model.events import JobOpened, WorkerGone
 from gateway.scheduler.model.jobs import Assignment, Job, Worker
 from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.entitling import Entitling
 from gateway.scheduler.quotas.occupancy import Occupancy
+from gateway.scheduler.tasks.losses import Losses
 from gateway.scheduler.tasks.ordered_ends import OrderedEnds
 from gateway.sessions.conversation import Conversation
 from gateway.settlement import disputes
@@ -601,6 +602,18 @@ def _without_label(wishes: Wishes) -> Wishes:
     return replace(wishes, label=UNLABELLED)
 
 
+@contextmanager
+def charged_silence() -> Iterator[None]:
+    """Charge the runs that were lost with a worker until its lease ended."""
+    take_back = Losses.take_back
+
+    def unheard(self: Losses, worker: Worker, event: WorkerGone, utc_s: UtcS) -> None:
+        take_back(self, worker, replace(event, silent_s=0.0), utc_s)
+
+    with patch.object(Losses, "take_back", unheard):
+        yield
+
+
 BUGS: Final[dict[str, Bug]] = {
     "lost-ack": lost_ack,
     "double-charge": double_charge,
@@ -613,6 +626,7 @@ BUGS: Final[dict[str, Bug]] = {
     "bytes-released-twice": bytes_released_twice,
     "restless-recalls": restless_recalls,
     "forgotten-cancels": forgotten_cancels,
+    "charged-silence": charged_silence,
     "swapped-inputs": swapped_inputs,
     "unheard-failures": unheard_failures,
     "endless-rides": endless_rides,

@@ -61,6 +61,7 @@ FIRST = {
     "overtaking-tells": 1,
     "bytes-released-twice": 0,
     "forgotten-cancels": 136,
+    "charged-silence": 22,
     "restless-recalls": 36,
     "forgotten-stops": 28,
     "forgotten-holds": 89,
@@ -75,6 +76,7 @@ FIRST = {
 
 
 QUICK = {
+    "charged-silence",
     "open-door",
     "unheld-tasks",
     "overbooked-slots",
@@ -124,3 +126,9 @@ def test_a_lease_without_an_epoch_is_found_where_a_buyer_restarts() -> None:
 def test_a_day_is_agreed_on_by_a_comparison_of_more_days_after_a_restart() -> None:
     """Paris compares seven days at once after its restart, the day of a reversal among them."""
     assert not judge(7319).broken
+
+
+@pytest.mark.thorough
+def test_a_run_lost_behind_a_cut_counts_until_its_last_frame_arrives() -> None:
+    """Its agent ends in a cut, whose end brings the agent's last heartbeats to the gateway."""
+    assert not judge(8769).broken

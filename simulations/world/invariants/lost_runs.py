@@ -19,17 +19,26 @@ Key = tuple[str, str, int]
 class LostAsRun(Invariant):
     """A lost run is booked for no longer than its task ran, nor than its time limit.
 
-    The time in which its worker was stopped counts as run time: its client sees no difference. Work
-    from another site has other names at its seller, and is not checked.
+    Two times beyond the end of a run are its time as well, as its gateway can't tell them from it:
+    that in which its worker was stopped, and that in which the network held the worker's frames
+    back. A frame counts when it arrives, and the system of a host sends on what a dead process
+    wrote. Work from another site has other names at its seller, and is not checked.
     """
 
     def __init__(self, world: "World") -> None:
         super().__init__(world)
         self._since: dict[Key, float] = {}
         self._longest_s: dict[Key, float] = {}
+        # Starts of runs that have ended, whose worker's frames are still held back.
+        self._held: dict[Key, list[float]] = {}
+
+    def check(self) -> None:
+        """Note which workers' frames are not held back any more."""
+        self._deliver(self.world.clock.now_s)
 
     def see(self, entry: TraceEntry) -> None:
         """Note how long each task ran at each worker, and check charges."""
+        self._deliver(entry.at_s)
         if entry.what == "charges" and isinstance(entry.data, UsageRecord):
             self._look(entry.data, entry)
         if entry.host not in self.world.workers:
@@ -46,7 +55,21 @@ class LostAsRun(Invariant):
 
     def _end(self, key: Key, at_s: float) -> None:
         since_s = self._since.pop(key, at_s)
-        self._longest_s[key] = max(self._longest_s.get(key, 0.0), at_s - since_s)
+        self._lasted(key, at_s - since_s)
+        if self._is_held(key[0]):
+            self._held.setdefault(key, []).append(since_s)
+
+    def _deliver(self, at_s: float) -> None:
+        """Count what ended behind a cut as having run until now, when the cut is over."""
+        for key in [key for key in self._held if not self._is_held(key[0])]:
+            for since_s in self._held.pop(key):
+                self._lasted(key, at_s - since_s)
+
+    def _is_held(self, worker: str) -> bool:
+        return self.world.network.is_cut(worker, self.world.workers[worker].gateway)
+
+    def _lasted(self, key: Key, ran_s: float) -> None:
+        self._longest_s[key] = max(self._longest_s.get(key, 0.0), ran_s)
 
     def _look(self, record: UsageRecord, entry: TraceEntry) -> None:
         if record.state not in ("wasted", "lost") or record.worker not in self.world.workers:
