@@ -40,6 +40,7 @@ from gateway.ledger.accounting.postings import (
 from gateway.ledger.db.contracts.records import ContractSide, PostingSettled
 from gateway.ledger.db.records import Record
 from gateway.ledger.db.settlement.records import DisputeRow, DisputeSettled
+from gateway.ledger.db.usage.records import UsageRecord
 from gateway.runtime.outbox import EffectOutbox
 from gateway.scheduler.broker import Broker
 from gateway.scheduler.dispatch.dispatcher import Dispatcher
@@ -55,11 +56,13 @@ from gateway.scheduler.model.effects import (
     SendToSite,
     Write,
 )
-from gateway.scheduler.model.events import JobOpened, WorkerGone
+from gateway.scheduler.model.events import JobOpened, ReportUsage, WorkerGone
 from gateway.scheduler.model.jobs import Assignment, Job, Worker
 from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.entitling import Entitling
 from gateway.scheduler.quotas.occupancy import Occupancy
+from gateway.scheduler.tasks import completion
+from gateway.scheduler.tasks.charging import Charging
 from gateway.scheduler.tasks.losses import Losses
 from gateway.scheduler.tasks.ordered_ends import OrderedEnds
 from gateway.sessions.conversation import Conversation
@@ -614,6 +617,29 @@ def charged_silence() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def one_more_crash() -> Iterator[None]:
+    """Run a task that ends its slots once more than is promised, and charge it."""
+    with patch.object(completion, "CRASHES_MAX", completion.CRASHES_MAX + 1):
+        yield
+
+
+@contextmanager
+def free_crashes() -> Iterator[None]:
+    """Charge nothing for a task that ended its slot, whatever its agent reports."""
+    used = Charging.used
+
+    def free(
+        self: Charging, assignment: Assignment, usage: ReportUsage, utc_s: UtcS
+    ) -> list[UsageRecord]:
+        if any(kind == "crash" for _, kind in usage.failures):
+            usage = replace(usage, wall_ns=0, cpu_ns=0)
+        return used(self, assignment, usage, utc_s)
+
+    with patch.object(Charging, "used", free):
+        yield
+
+
 BUGS: Final[dict[str, Bug]] = {
     "lost-ack": lost_ack,
     "double-charge": double_charge,
@@ -627,6 +653,8 @@ BUGS: Final[dict[str, Bug]] = {
     "restless-recalls": restless_recalls,
     "forgotten-cancels": forgotten_cancels,
     "charged-silence": charged_silence,
+    "one-more-crash": one_more_crash,
+    "free-crashes": free_crashes,
     "swapped-inputs": swapped_inputs,
     "unheard-failures": unheard_failures,
     "endless-rides": endless_rides,
@@ -663,6 +691,8 @@ TREATY_BUGS: Final[dict[str, Bug]] = {
 # Those of all that show only where calls wait for others.
 GRAPH_BUGS: Final = frozenset({"swapped-inputs", "unheard-failures", "endless-rides"})
 LABEL_BUGS: Final = frozenset({"unheeded-labels", "unstored-labels", "half-read-labels"})
+# Those that show only where tasks end their slots.
+CRASH_BUGS: Final = frozenset({"one-more-crash", "free-crashes"})
 # Those of the treaties that show only at sites with budgets.
 BUDGET_BUGS: Final = frozenset({"unheld-contracts", "forgotten-slices", "forgotten-holds"})
 
@@ -679,5 +709,7 @@ def may_show(name: str, plan: WorldPlan) -> bool:
     if name in GRAPH_BUGS and not any(job.chain for each in plan.clients for job in each.jobs):
         return False
     if name in LABEL_BUGS and not any(job.label for each in plan.clients for job in each.jobs):
+        return False
+    if name in CRASH_BUGS and not any(job.poison for each in plan.clients for job in each.jobs):
         return False
     return name not in BUDGET_BUGS or any(site.budgets for site in plan.sites)

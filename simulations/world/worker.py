@@ -276,10 +276,10 @@ class SimWorker(SimHost):
             self.after(seconds, over)
 
     def _end_task(self, index: int, slot: SimSlot, task: Task) -> None:
-        self._stop(slot, "ends")
         if task.is_poison:
             self._bury(index, slot, "crash", "its process ended")
             return
+        self._stop(slot, "ends")
         at = len(slot.values)
         failed = task.fails(self.ground)
         slot.values.append(b"" if failed else task.result)
@@ -339,8 +339,9 @@ class SimWorker(SimHost):
         self._slots[index] = SimSlot()
         self._ready_soon(index)
 
-    def _bury(self, index: int, slot: SimSlot, kind: str, text: str, wall_ns: int = 0) -> None:
-        """Replace a slot after its task killed the process."""
+    def _bury(self, index: int, slot: SimSlot, kind: str, text: str) -> None:
+        """Replace a slot after the end of its process, and charge its task for its time there."""
+        ran_s = 0.0 if slot.since_s is None else self.clock.now_s - slot.since_s
         self._stop(slot, f"is stopped ({kind})")
         slot.is_dead = True
         book = self.task_book.slots[index]
@@ -349,7 +350,7 @@ class SimWorker(SimHost):
         self._slots[index] = SimSlot()
         self._ready_soon(index)
         if running is not None:
-            self._outbox.add_failure(*running, kind, text, wall_ns)
+            self._outbox.add_failure(*running, kind, text, round(ran_s * 1e9))
         self._outbox.add_cancelled(cancelled)
         self._feed()
 
@@ -432,8 +433,7 @@ class SimWorker(SimHost):
                 continue
             stops_ns = self.task_book.stops_ns(running[0].assignment, running[1])
             if stops_ns is not None and self.mono_s() * 1e9 >= stops_ns:
-                ran_ns = round((self.clock.now_s - slot.since_s) * 1e9)
-                self._bury(book.index, slot, "preempted", "to make room", ran_ns)
+                self._bury(book.index, slot, "preempted", "to make room")
 
     def _hand_back(self, message: Recall, taken: list[Range]) -> None:
         ranges = [[first, stop] for first, stop in RangeSet(taken)]
@@ -446,8 +446,7 @@ class SimWorker(SimHost):
             if running is None or running[0].assignment != message.assignment:
                 continue
             if message.first <= running[1] < message.stop and slot.since_s is not None:
-                ran_ns = round((self.clock.now_s - slot.since_s) * 1e9)
-                self._bury(book.index, slot, "cancelled", "stopped on request", ran_ns)
+                self._bury(book.index, slot, "cancelled", "stopped on request")
 
     # --- timers --------------------------------------------------------------------------------
 

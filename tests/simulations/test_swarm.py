@@ -62,6 +62,8 @@ FIRST = {
     "bytes-released-twice": 0,
     "forgotten-cancels": 136,
     "charged-silence": 22,
+    "one-more-crash": 2,
+    "free-crashes": 3,
     "restless-recalls": 36,
     "forgotten-stops": 28,
     "forgotten-holds": 89,
@@ -77,6 +79,7 @@ FIRST = {
 
 QUICK = {
     "charged-silence",
+    "one-more-crash",
     "open-door",
     "unheld-tasks",
     "overbooked-slots",

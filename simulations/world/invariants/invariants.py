@@ -200,29 +200,35 @@ class ChargedOnce(Invariant):
                         for (side, contract), row in site.disk.tables.contracts.items()
                         if side == "buy" and row.job == job.id
                     )
-                    self._check_job(job, again, max(1, client.sessions), cut_short)
+                    # Attempts are counted anew in a client's new session, and for a detached job by
+                    # a gateway that has restarted.
+                    lives = (site.life + 1) // 2 if job.plan.detached else 1
+                    self._check_job(job, again, max(lives, client.sessions), cut_short)
 
     def _check_job(
-        self, job: SimJob, charges: Mapping[int, int], sessions: int, cut_short: int
+        self, job: SimJob, charges: Mapping[int, int], rounds: int, cut_short: int
     ) -> None:
         for number, count in charges.items():
             manner = job.tasks[number].manner
-            runs = 1 + job.plan.retries if manner in ("error", "flaky") else 1
-            runs = CRASHES_MAX if manner == "poison" else runs
-            runs = 1 + job.plan.retries if job.plan.timeout_s is not None else runs
-            # A client in a new session has all its retries again.
-            may_run = runs * sessions if runs > 1 else 1
+            may_fail = manner in ("error", "flaky") or job.plan.timeout_s is not None
+            runs = 1 + job.plan.retries if may_fail else 1
+            # Crashes and other failures are counted apart; the last of either ends the task.
+            runs += CRASHES_MAX - 1 if manner == "poison" else 0
+            may_run = runs * rounds if runs > 1 else 1
             if count > may_run + self._stopped[job.id, number] + cut_short:
                 self.fail(f"task {number} of {job.id} is charged {count} times", job.id, number)
 
     def finish(self) -> None:
-        """Check that deliveries are charged, except after power cuts, and that sums agree."""
+        """Check that what ran is charged, except after power cuts, and that sums agree."""
         for client in self.world.clients.values():
             disk = self.world.sites[client.gateway].disk
             for job in client.jobs.values():
                 counts = disk.charged(job.id)
                 for number, outcome in enumerate(job.outcomes):
-                    if isinstance(outcome, bytes) and not counts[number] and not disk.power_cuts:
+                    ran = isinstance(outcome, bytes) or (
+                        isinstance(outcome, Ended) and outcome.kind in ("crash", "timeout")
+                    )
+                    if ran and not counts[number] and not disk.power_cuts:
                         self.fail(f"task {number} of {job.id} is free", job.id, number)
         for site in self.world.sites.values():
             store = MemoryStore(site.disk)
