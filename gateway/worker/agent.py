@@ -4,20 +4,18 @@
     ├── WorkerConversation    dials, resumes, receives and sends (gateway.worker.conversation)
     ├── _keep_slot            one per slot: starts a process, relays its messages, starts another
     ├── _watch                time limits, memory limits, pulses
-    └── _stop_on_signal
+    ├── KeptResults           results that stay at the site (gateway.worker.kept_results)
+    └── WindingUp             signals, interruptions, the goodbye (gateway.worker.winding_up)
 
 The books (gateway.worker.task_book) make the decisions. The agent outlives its slots, names the
 task at fault when a slot dies, and never opens a payload. The gateway decides whether a failed task
 is retried.
 """
 
-import math
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any, Final
 
 import trio
@@ -41,49 +39,44 @@ from federation.messages.messages import (
     Returned,
 )
 from federation.messages.printed import parted
-from federation.objects.left import AUTO, LEFT, WHOLE, left_value
+from federation.objects.left import LEFT
 from federation.objects.references import objects_of
-from federation.objects.segments import Segment
 from federation.ranges import Range, RangeSet
 from federation.sessions.handshake import Opened
-from federation.words import count, duration_text
+from federation.words import count
 from gateway.base import stderr_lines
 from gateway.base.child import collect_seldom, first_of
-from gateway.base.clocks import utc_now
-from gateway.sessions.conversation import SETTLE_MAX_S, Lapsed
+from gateway.sessions.conversation import Lapsed
 from gateway.worker.conversation import WorkerConversation
 from gateway.worker.environments import Environments
 from gateway.worker.fault import End, judge
 from gateway.worker.held_objects import HeldObjects
-from gateway.worker.interruption import Interruption, watch
 from gateway.worker.isolation.adoption import Reaper, adopt_strays
 from gateway.worker.isolation.devices import Devices, gpus_held, share_cores
 from gateway.worker.isolation.homes import BARE, SlotHome
 from gateway.worker.isolation.host_environments import EnvironmentUnavailable, HostEnvironments
 from gateway.worker.isolation.limits import die_with_parent
 from gateway.worker.isolation.secrecy import PRIVATE_VARIABLES, hide_memory
+from gateway.worker.kept_results import KeptResults
 from gateway.worker.live_output import FLUSH_S, OUTBOX_CHARS_MAX, LiveOutput
 from gateway.worker.outbox import WorkerOutbox
 from gateway.worker.oversight import busy_s, newly_begun, oversee, pulse_of
 from gateway.worker.pieces import AssignmentTerms, SlotBook, SlotBundle
 from gateway.worker.settings import AgentSettings, parse_tags, read_arguments
 from gateway.worker.slot.cells import SETTLE_S
-from gateway.worker.slot.channel import FIGURE_MAX, UNSENT, are_said, is_part
+from gateway.worker.slot.channel import are_said, is_part
 from gateway.worker.slot.functions import FunctionCache
 from gateway.worker.slot.lent_objects import LENT_MAX
 from gateway.worker.slot.meter import Attention, Moment
 from gateway.worker.slot.process import NOBODY, KillReason, SlotProcess
-from gateway.worker.task_book import LEVEL_S, TaskBook
+from gateway.worker.task_book import ALL_TASKS, LEVEL_S, TaskBook
+from gateway.worker.winding_up import WindingUp
 
 __all__ = ["AgentSettings", "main", "run_agent"]
 
 WATCH_S: Final = 0.05
 START_AGAIN_S: Final = 1.0
-STOP_S: Final = 10.0  # time for running tasks to end when the agent stops
-AT_ONCE_S: Final = 0.2  # time for a goodbye when the agent stops at once
-ALL_TASKS: Final = 1 << 62
 NOTICE_MAX_S: Final = 30 * 86_400.0
-STOPPED_AT_ONCE: Final = 130
 # Exit codes of sysexits.h: batch systems show them, and they don't look like a fault of the node.
 NO_GATEWAY, REFUSED = 69, 77
 FETCH_S: Final = 30.0  # time for the object host to hand out objects, after which they are lost
@@ -134,16 +127,9 @@ class Agent:
         self._objects = HeldObjects(settings.objects, settings.objects_ticket, self._dropped)
         # Assignments that wait for objects, each with the messages about it that came meanwhile.
         self._fetching: dict[int, list[Recall | Notice]] = {}
-        self._left: dict[int, Segment] = {}  # by slot: the result that its next part refers to
-        self._leaving: set[object] = set()  # reports that wait until their objects are kept
         self._site = ""
         self._asked: set[bytes] = set()
-        self._is_draining = False
-        self._is_stopping = False
-        self._why_stopped = ""
-        self._said_bye = False
         self._is_levelling = False
-        self.exit_code = 0
         self._gateway = WorkerConversation(
             address=settings.address,
             tls=settings.tls,
@@ -154,19 +140,25 @@ class Agent:
             hear=self._hear,
             say=say,
         )
+        self._results = KeptResults(self._objects, self._outbox, self._gateway)
+        self.ending = WindingUp(
+            *(settings, self._task_book, self._outbox, self._gateway),
+            reclaim=self._reclaim,
+            is_reporting=lambda: self._results.is_waiting,
+            stop_all_in=self._stop_all_in,
+            say=say,
+        )
 
     async def run(self) -> None:
         """Work until told to stop. Raises GridError without a gateway to work for."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            nursery.start_soon(self._stop_on_signal)
+            self.ending.begin(nursery)
             for index in range(self._settings.slots):
                 self._processes.append(self._start(index, BARE))
                 nursery.start_soon(self._keep_slot, index)
             nursery.start_soon(self._watch)
             nursery.start_soon(self._gateway.run)
-            if self._settings.interruptions:
-                nursery.start_soon(self._watch_interruptions)
 
     # --- messages of the gateway ---------------------------------------------------------------
 
@@ -188,7 +180,7 @@ class Agent:
                 case Notice():
                     self._noticed(message)
                 case Drain(on):
-                    self._is_draining = on
+                    self.ending.is_draining = on
                 case Bye(reason):
                     self._drop_all(f"the gateway ended the session: {reason}")
         self._feed()
@@ -205,7 +197,7 @@ class Agent:
 
     def _assigned(self, message: Assign) -> None:
         number, first = message.assignment, message.first
-        if self._is_draining:
+        if self.ending.is_draining:
             stop = first + len(message.arguments)
             self._outbox.add(Returned(number, [[first, stop]]))
             return
@@ -228,7 +220,7 @@ class Agent:
         self._assigned_late(message, since)
 
     def _assigned_late(self, message: Assign, since: list[Recall | Notice]) -> None:
-        if self._is_draining or self._is_stopping:
+        if self.ending.is_draining or self.ending.is_stopping:
             stop = message.first + len(message.arguments)
             self._outbox.add(Returned(message.assignment, [[message.first, stop]]))
         else:
@@ -286,9 +278,9 @@ class Agent:
 
     def _drop_all(self, reason: str) -> None:
         """Drop all tasks: the gateway has placed them elsewhere, or will."""
-        self._is_draining = False
+        self.ending.is_draining = False
         self._fetching.clear()
-        self._leaving.clear()
+        self._results.drop_all()
         self._asked.clear()
         self._outbox.take()
         if not self._task_book.is_idle:
@@ -311,8 +303,8 @@ class Agent:
                     self._environments.started(slot.home)
                 case ["said", rows] if are_said(rows):
                     self._take_said(slot, rows)
-                case ["left", int(size)] if self._may_leave(index, size):
-                    self._left[index] = Segment(process.take_file(), size)
+                case ["left", int(size)] if self._results.may_take(index, process, size):
+                    self._results.take(index, process, size)
                 case ["part", int(), *rest] if is_part(rest):
                     if not self._take_part(slot, process, message, moment):
                         break
@@ -325,7 +317,8 @@ class Agent:
         self, slot: SlotBook, process: SlotProcess, message: list[Any], moment: Moment
     ) -> bool:
         _, number, values, failures, prints, wall_ns, cpu_ns, peak, is_over = message
-        if process.leaves and values.count(LEFT) != (slot.index in self._left):
+        has_left = slot.index in self._results.files
+        if process.leaves and values.count(LEFT) != has_left:
             process.distrust()
             return False
         wall_ns = slot.meter.charge(wall_ns, len(values), moment)
@@ -340,9 +333,8 @@ class Agent:
             self._flush_output(slot.index)
             used, (prints, streams) = (wall_ns, cpu_ns, peak), parted(prints)
             report = Report(terms.assignment, first, values, failures, prints, *used, streams)
-            left = self._left.pop(slot.index, None)
-            if left is not None:
-                self._nursery.start_soon(self._leave, terms, report, left)
+            if has_left:
+                self._results.report(slot.index, terms, report, self._nursery)
             else:
                 self._outbox.add_report(report)
         if is_over and not self._task_book.may_finish(slot):
@@ -386,7 +378,7 @@ class Agent:
         """Feed slots that have room, level out what is left, and flush messages to the gateway."""
         for number, tasks in self._task_book.take_returning():
             self._outbox.add(Returned(number, [list(tasks)]))
-        if not self._is_stopping:
+        if not self.ending.is_stopping:
             for slot, bundle in self._task_book.feed():
                 if bundle.piece.terms.wary:
                     self._tell_before(slot, bundle)
@@ -451,41 +443,6 @@ class Agent:
             if had:
                 process.send(["drop", had])
 
-    def _may_leave(self, index: int, size: int) -> bool:
-        """Whether a slot's result may be taken as an object: one in a part, with its file."""
-        process = self._processes[index]
-        return process.has_file and index not in self._left and 0 < size < FIGURE_MAX
-
-    async def _leave(self, terms: AssignmentTerms, report: Report, segment: Segment) -> None:
-        """Have the object host keep a result, then report it with the others of its part.
-
-        Without room there it goes in the message after all, if it is not too large for that.
-        """
-        waiting = object()
-        self._leaving.add(waiting)
-        at, size = report.values.index(LEFT), segment.size
-        values, failures = list(report.values), list(report.failures)
-        answer: bytes | str = "the object host does not answer"
-        try:
-            with trio.move_on_after(FETCH_S):
-                named = (terms.project, terms.job, segment)
-                answer = await self._objects.leave(*named, self._nursery)
-            if isinstance(answer, bytes):
-                values[at] = left_value(answer, size)
-            elif terms.results == AUTO and size < self._gateway.result_bytes_max:
-                values[at] = WHOLE + os.pread(segment.descriptor, size, 0)
-            else:
-                values[at] = b""
-                text = f"the result, of {size:,} bytes, can't be left at the site: {answer}"
-                failures = sorted([*failures, [at, UNSENT, text, b""]])
-        finally:
-            segment.close()
-        if waiting in self._leaving:  # else these tasks are the gateway's again
-            self._leaving.discard(waiting)
-            is_left = values[at] != b""
-            self._outbox.add_report(replace(report, values=values, failures=failures, left=is_left))
-            self._gateway.flush()
-
     def _started(self) -> list[int]:
         return [process.started for process in self._processes]
 
@@ -542,6 +499,13 @@ class Agent:
         """Notify tasks of a coming stop at once: they may have little time left."""
         span, in_s = (message.assignment, message.first, message.stop), message.in_s
         self._task_book.note_stop(*span, None if in_s is None else _moment_ns(in_s))
+        self._oversee()
+
+    def _stop_all_in(self, in_s: float) -> None:
+        """Have all tasks stop so many seconds from now."""
+        at_ns = _moment_ns(in_s)
+        for number in self._task_book.held:
+            self._task_book.note_stop(number, 0, ALL_TASKS, at_ns)
         self._oversee()
 
     def _oversee(self) -> None:
@@ -624,7 +588,7 @@ class Agent:
         """Handle the end of a slot's process: report the task at fault, if it was running one."""
         is_bad = not slot.is_ready and slot.moves_to is None
         if is_bad and not self._environments.not_started(slot, process):
-            self._end(f"gives up, as its slots can't start: {process.describe_end()}", 1)
+            self.ending.end(f"gives up, as its slots can't start: {process.describe_end()}", 1)
         now_ns = time.monotonic_ns()
         moment = self._attention.at(now_ns)
         started, since_ns, kill_reason = process.started, process.since_ns, process.kill_reason
@@ -636,8 +600,7 @@ class Agent:
         number, is_at_fault = judge(slot, end)
         running = self._task_book.running(slot, number)
         cancelled = self._task_book.died(slot, number, is_at_fault=is_at_fault)
-        if (left := self._left.pop(slot.index, None)) is not None:
-            left.close()
+        self._results.slot_ended(slot.index)
         self._flush_output(slot.index)
         if running is not None and is_at_fault:
             self._outbox.add_failure(*running, process.failure, process.describe_end(), wall_ns)
@@ -655,7 +618,7 @@ class Agent:
             moment = self._attention.at(now_ns)
             reaper.look([each.leader for each in self._processes], mono_s)
             self._oversee()
-            if not self._is_stopping:
+            if not self.ending.is_stopping:
                 self._relieve()
             if mono_s - output_s > FLUSH_S:
                 output_s = mono_s
@@ -664,109 +627,11 @@ class Agent:
             begun = newly_begun(self._task_book, self._processes, moment)
             if begun:
                 self._outbox.add(BegunTasks(begun))
-            is_heard = self._gateway.is_open and not self._said_bye
+            is_heard = self._gateway.is_open and not self.ending.has_said_bye
             if is_heard and mono_s - pulse_s > self._gateway.pulse_s:
                 pulse_s = mono_s
                 self._outbox.add(Pulse(pulse_of(self._task_book, self._processes, moment)))
             self._gateway.tick()
-
-    # --- the end -------------------------------------------------------------------------------
-
-    async def _stop_on_signal(self) -> None:
-        """On a signal, return queued tasks and let running ones end; on another, stop at once."""
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            async for number in signals:
-                name = signal.Signals(number).name
-                if self._is_stopping:
-                    await self._say_goodbye(AT_ONCE_S)
-                    self._end(
-                        f"has stopped at once, after a second signal ({name}): the gateway gives "
-                        "its tasks to other workers",
-                        STOPPED_AT_ONCE,
-                    )
-                else:
-                    self._is_stopping = True
-                    self._why_stopped = f"after {name}"
-                    if not self._task_book.is_idle:
-                        self._say(
-                            f"was told to stop by {name}: it gives waiting tasks back to the "
-                            f"gateway now, and running ones if they do not end within {STOP_S:g} "
-                            "s; a second signal stops it at once"
-                        )
-                    self._nursery.start_soon(self._wind_up)
-
-    async def _watch_interruptions(self) -> None:
-        settings = self._settings
-        await watch(
-            settings.interruptions,
-            self._interrupted,
-            self._say,
-            utc_now,
-            poll_s=settings.interruptions_s,
-            rebalances=settings.heeds_rebalance,
-        )
-
-    def _interrupted(self, notice: Interruption) -> None:
-        """Wind up before the host is taken away: as on a first signal, but until that moment."""
-        in_s = notice.stop_in_s(utc_now())
-        self._say(
-            notice.text
-            if in_s is None
-            else f"{notice.text}: its tasks stop in {duration_text(in_s)}"
-        )
-        if in_s is not None:
-            at_ns = _moment_ns(in_s)
-            for number in self._task_book.held:
-                self._task_book.note_stop(number, 0, ALL_TASKS, at_ns)
-            self._oversee()
-        if not self._is_stopping:
-            self._is_stopping = True
-            self._why_stopped = f"before its host is taken away ({notice.text})"
-            self._nursery.start_soon(self._wind_up, math.inf)
-
-    async def _wind_up(self, at_most_s: float = STOP_S) -> None:
-        self._outbox.add(Drain(True))
-        self._gateway.flush()
-        await self._reclaim([slot for slot in self._task_book.slots if slot.bundles])
-        # Tasks that the gateway has assigned meanwhile return to it with the Bye.
-        waiting = 0
-        for number in list(self._task_book.held):
-            taken = self._task_book.withdraw(number, 0, ALL_TASKS)
-            waiting += sum(stop - first for first, stop in taken)
-            self._outbox.add(Returned(number, [list(span) for span in taken]))
-        self._gateway.flush()
-        with trio.move_on_after(at_most_s):
-            while self._leaving or any(slot.bundles for slot in self._task_book.slots):  # noqa: ASYNC110 - not for long
-                await trio.sleep(WATCH_S)
-        running = sum(bool(slot.bundles) for slot in self._task_book.slots)
-        await self._say_goodbye()
-        self._end(stopped_text(self._why_stopped, waiting, running), 0)
-
-    async def _say_goodbye(self, at_most_s: float = SETTLE_MAX_S) -> None:
-        """Say goodbye, so that the gateway does not wait for this worker to return."""
-        self._said_bye = True
-        self._outbox.add(Bye("drained" if self._is_draining else "stopped"))
-        await self._gateway.settle(at_most_s)
-
-    def _end(self, reason: str, code: int) -> None:
-        self._say(reason)
-        self.exit_code = code
-        self._nursery.cancel_scope.cancel()
-
-
-def stopped_text(why: str, waiting: int, running: int) -> str:
-    """Return the last line of a worker: why it has stopped, and what became of its tasks.
-
-    Args:
-        why: "after SIGTERM".
-        waiting: its tasks that had not begun.
-        running: its slots whose task had not ended.
-    """
-    given = waiting + running
-    if not given:
-        return f"has stopped {why}: it had no task left"
-    anew = f", of which {running:,} ran and will begin anew" if running else ""
-    return f"has stopped {why}: it gave {count(given, 'task')} back to the gateway{anew}"
 
 
 def _moment_ns(in_s: float) -> int:
@@ -804,10 +669,10 @@ async def run_agent(
         cause = first_of(errors)
         say(f"gives up: {cause}")
         codes = {GatewayUnreachable: NO_GATEWAY, SessionRefused: REFUSED, AddressError: WRONG}
-        agent.exit_code = codes.get(type(cause), 1)
+        agent.ending.exit_code = codes.get(type(cause), 1)
     finally:
         host.close()
-    return agent.exit_code
+    return agent.ending.exit_code
 
 
 def main() -> None:

@@ -36,6 +36,7 @@ SPREAD_S: Final = 0.001
 AHEAD_MAX_S: Final = 0.2
 # Tasks are moved from a slot to one that has run dry when that saves at least this time.
 LEVEL_S: Final = 0.005
+ALL_TASKS: Final = 1 << 62  # beyond the last task of any assignment
 # A slot moves to another home for work worth this much of its time: about the cost of a move.
 MOVE_S: Final = 0.5
 

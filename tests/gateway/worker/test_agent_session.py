@@ -13,7 +13,8 @@ from support.processes import written
 
 from federation.errors import SessionRefused
 from federation.messages.messages import Bye, Drain, Report
-from gateway.worker.agent import NO_GATEWAY, REFUSED, stopped_text
+from gateway.worker.agent import NO_GATEWAY, REFUSED
+from gateway.worker.winding_up import stopped_text
 
 pytestmark = pytest.mark.real
 
