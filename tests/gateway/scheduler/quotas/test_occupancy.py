@@ -4,15 +4,17 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from support.pure.windows import WindowsWorld
+from support.pure.windows import WindowsWorld, orders
 
+from federation.clocks import NEVER_S
 from gateway.scheduler.model import events
 from gateway.scheduler.quotas import occupancy
 from gateway.scheduler.quotas.occupancy import PoolOccupancy
 from policies.access.claims import NOTHING, Amount, Claim, Claims, ReservedSlots
-from policies.access.windows import PoolRules, Window, WindowPlan, closings, rules_at
+from policies.access.windows import Closing, PoolRules, Window, WindowPlan, closings, rules_at
 from policies.calendar.hours import Hours
 from policies.parties import OTHERS, Owner, read_party
+from policies.placement.autoscaling import PoolGrowth
 from policies.tariffs import Tariff
 
 NOON = 12 * 3600.0
@@ -187,3 +189,100 @@ def test_each_claim_knows_its_assignments_as_tasks_come_and_go():
         tasks, each.left = sum(stop - low for low, stop in each.left), []
         occupied.note(each, -tasks)
     assert (pool.latest_first(claim), pool.held) == ([], {})
+
+
+# --- the decisions by themselves -----------------------------------------------------------------
+
+
+def sites_pool(pool):
+    found = occupancy.Occupancy({})
+    found.pools["fast"] = pool
+    return found
+
+
+def job_of(name, site=""):
+    spec = SimpleNamespace(whose=Owner(name, site=site), price=None, price_class="", reservation="")
+    return SimpleNamespace(spec=spec, whose=spec.whose)
+
+
+def test_work_that_may_have_all_slots_has_no_bound_though_some_are_kept_for_it():
+    kept = Claims((Claim(read_party("user:ann"), Amount(2), lends=NOTHING),))
+    pool = PoolOccupancy(rules_at(WindowPlan((), kept), NOON))
+    pool.size(4)
+    worker = SimpleNamespace(offer=SimpleNamespace(pool="fast"), job="", slots=4, handle=1)
+    found = sites_pool(pool)
+    assert found.bound(job_of("ann"), worker, 1.0, NOON) is None
+    assert found.bound(job_of("bob"), worker, 1.0, NOON) == 2
+
+
+def test_a_claim_with_a_guarantee_keeps_its_work_at_this_site():
+    kept = Claims((Claim(read_party("user:ann"), Amount(2)),))
+    found = sites_pool(PoolOccupancy(rules_at(WindowPlan((), kept), NOON)))
+    assert found.keeps("fast", Owner("ann"))
+    assert not found.keeps("fast", Owner("bob"))
+    assert not found.keeps("slow", Owner("ann"))
+
+
+def closing(at_s, *, stops_at_s=NEVER_S, slots=1):
+    return Closing(NOON + at_s, NOON + at_s, NOON + at_s - 10, stops_at_s, slots, "night", 0, 4)
+
+
+def test_each_reduction_ahead_bounds_the_tasks_that_are_in_its_way(monkeypatch):
+    """A preemptible task begins before one that would stop it, and not before one that can't."""
+    ahead = (closing(100, stops_at_s=NOON + 110), closing(200, slots=2))
+    monkeypatch.setattr(occupancy, "closings", lambda *_: ahead)
+    pool = PoolOccupancy(rules_at(PLAN, NOON))
+    pool.size(4)
+    job = job_of("bob@paris", "paris")
+    job.spec.price_class = "preemptible"
+    assert sites_pool(pool).slots_for("fast", job.spec, 150.0, NOON) == 3  # the claim's bound
+    assert sites_pool(pool).slots_for("fast", job.spec, 500.0, NOON) == 2
+
+
+def test_the_most_slots_of_a_claim_are_remembered_until_they_are_read():
+    world = WindowsWorld(base=PLAN.base, slots=(4,))
+    order = orders(world.submit("theirs", 2, site="paris"))[0]
+    pool = world.broker.occupancy.pools["fast"]
+    pool.peaks.clear()
+    world.submit("more", 1, site="paris")
+    world.report(order)
+    assert pool.used[0] < 3
+    assert pool.peaks[0] == 3
+
+
+def test_a_job_that_was_sold_reserved_slots_has_those_and_not_all_that_are_reserved():
+    pool = reserved_pool(seats("r1", "ann", 1, NOON + 3600), seats("r2", "bob", 2, NOON + 3600))
+    job = job_of("ann")
+    job.spec.reservation = "r1"
+    assert sites_pool(pool).slots_for("fast", job.spec, 1.0, NOON) == 1
+    assert sites_pool(pool).slots_for("slow", job.spec, 1.0, NOON) == 0
+
+
+def test_others_make_room_for_work_that_may_begin_in_any_of_its_claims():
+    """Its reservation ends before such a task, and of the other slots one is left then."""
+    bobs = seats("r3", "bob", 3, NOON + 7200)
+    pool = reserved_pool(seats("r1", "ann", 1, NOON + 3600), then=(bobs,))
+    first = pool.rules.now.claims.first_reserved
+    assert [each.slots for each in pool.ahead(Owner("ann"), first)] == [0]
+    assert sites_pool(pool).may_begin("fast", job_of("ann"), 5_000.0, NOON, 1)
+
+
+def test_a_pool_that_closes_before_a_task_would_end_is_shut_to_it(monkeypatch):
+    night = closing(100, slots=0)
+    monkeypatch.setattr(occupancy, "closings", lambda *_: (night,))
+    pool = PoolOccupancy(rules_at(PLAN, NOON))
+    pool.size(4)
+    found, spec = sites_pool(pool), job_of("ann").spec
+    assert found.shut("fast", spec, 99.0, NOON) is None
+    assert "may run into window 'night'" in found.shut("fast", spec, 101.0, NOON).text
+    assert found.shut("slow", spec, 101.0, NOON) is None
+    monkeypatch.setattr(occupancy, "closings", lambda *_: (closing(100, slots=1),))
+    pool.size(5)
+    assert found.shut("fast", spec, 101.0, NOON) is None
+
+
+def test_slots_that_a_pool_could_start_count_for_the_shares():
+    world = WindowsWorld(slots=(4,))
+    world.broker.occupancy.growth["fast"] = PoolGrowth(6, 60.0, 60.0)
+    assert world.broker.occupancy.slots_in_all("fast") == 10
+    assert world.broker.occupancy.slots("fast") == 4
