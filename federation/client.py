@@ -24,6 +24,7 @@ from federation.engine.engine import ClientEngine
 from federation.engine.engines import HOMES_MAX, ClientEngines
 from federation.engine.failures import exception_of
 from federation.engine.futures import TaskFuture, abandon_all
+from federation.engine.graph_calls import seal_large_call
 from federation.engine.jobs import JobHandle, explanation
 from federation.engine.mapping import Inputs, MapResults, feed_all
 from federation.engine.objects import NAMED_S, ObjectRef
@@ -43,10 +44,11 @@ from federation.messages.environments import Environment
 from federation.messages.messages import OpenJob
 from federation.messages.objects import NAMED_MAX_S
 from federation.objects.labels import UNLABELLED, DataLabel
+from federation.objects.large_arguments import LARGE_BYTES
 from federation.objects.left import REF
 from federation.objects.open_calls import OpenCall, SealedCall
 from federation.package_conflicts import check_owners
-from federation.payload import SealedFunction, seal_call, seal_function
+from federation.payload import SealedFunction, seal_function, seal_small
 from federation.ranges import RangeSet
 from federation.transport import TlsSettings
 from federation.words import Length, duration_text, read_seconds, read_timeout
@@ -336,7 +338,10 @@ class Client(concurrent.futures.Executor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> TaskFuture[Any]:
         """Run fn(*args, **kwargs) on the grid, and return its future."""
         engine = self._engines.nearest()
-        payload = seal_call(args, kwargs)
+        payload = seal_small(args, kwargs)
+        if payload is None or len(payload) > LARGE_BYTES:
+            terms = self._options
+            payload = seal_large_call(engine, args, kwargs, terms.project, terms.results)
         function = seal_function(fn)
         waits = type(payload) is OpenCall
         recent = self._recent_open if waits else self._recent

@@ -23,6 +23,7 @@ import cloudpickle
 
 from federation.errors import ObjectLost, ObjectRefused, SerializationError
 from federation.objects.bands import dump_in_pieces
+from federation.objects.large_arguments import LargeArgument, Put, dump_large, has_large, replaced
 from federation.objects.open_calls import OpenCall, SealedCall
 from federation.objects.references import Sealing, with_head
 from federation.sources import dumps_with_files, with_sources
@@ -437,6 +438,40 @@ def seal_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> SealedCall:
             return pickle.dumps(args, PROTOCOL)
         return _seal_slowly(args, args, {})
     return _seal_slowly(Call(args, kwargs), args, kwargs)
+
+
+def seal_small(args: tuple[Any, ...], kwargs: dict[str, Any]) -> SealedCall | None:
+    """The same; None where an argument is large, for `seal_large` or `seal_call`."""
+    if not kwargs:
+        if set(map(type, args)) <= SCALARS:
+            return pickle.dumps(args, PROTOCOL)
+        return None if has_large(args) else _seal_slowly(args, args, {})
+    if has_large(args) or has_large(list(kwargs.values())):
+        return None
+    return _seal_slowly(Call(args, kwargs), args, kwargs)
+
+
+def seal_large(args: tuple[Any, ...], kwargs: dict[str, Any], put: Put) -> SealedCall:
+    """Pickle the arguments of one call, with large arrays and bytes among them put as objects.
+
+    `put` returns the argument that stands for a value, or None: it goes in the message.
+    """
+    given = tuple(replaced(each, put) for each in args)
+    named = {name: replaced(each, put) for name, each in kwargs.items()}
+    sealing = Sealing()
+    with sealing as found, _by_value():
+        try:
+            pickled = dump_large(Call(given, named) if named else given, PROTOCOL, put)
+        except (ObjectLost, ObjectRefused):
+            raise
+        except Exception:  # noqa: BLE001 - foreign __reduce__ methods raise any exception
+            return seal_call(args, kwargs)  # it says which argument it is
+    if not sealing.inputs:
+        return with_head(pickled, found)
+    leases = [each.lease for each in sealing.inputs if isinstance(each, LargeArgument)]
+    return OpenCall(
+        pickled, tuple(found), tuple(sealing.inputs), {each.digest: each for each in leases}
+    )
 
 
 def seal_calls(calls: Sequence[tuple[Any, ...]]) -> Sequence[SealedCall]:

@@ -73,14 +73,16 @@ def _with_its_file(code: types.CodeType) -> Any:
     return build, (*arguments[:_FILE_AT], kept, *arguments[_FILE_AT + 1 :])
 
 
-class _FilePickler(cloudpickle.Pickler):  # type: ignore[misc]
+class FilePickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles by cloudpickle; code that travels by value keeps the name of its file."""
+
     dispatch_table = ChainMap({types.CodeType: _with_its_file}, cloudpickle.Pickler.dispatch_table)
 
 
 def dumps_with_files(value: Any, protocol: int) -> bytes:
     """Pickle a value by cloudpickle; code that travels by value keeps the name of its file."""
     with io.BytesIO() as file:
-        _FilePickler(file, protocol=protocol).dump(value)
+        FilePickler(file, protocol=protocol).dump(value)
         return file.getvalue()
 
 

@@ -1,15 +1,25 @@
-"""Calls with futures among their arguments: which are taken, and those that are sent again."""
+"""Calls with futures among their arguments: which are taken, and those that are sent again.
 
+And calls with large arguments, which are objects: the same kind of call.
+"""
+
+import os
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
+from federation.address import TOKEN_VARIABLE
 from federation.engine.books.jobs import JobTable
 from federation.engine.detached_tasks import DetachedTask
-from federation.errors import GridError, SessionRefused
+from federation.engine.objects import ClientObjects
+from federation.errors import GridError, SerializationError, SessionRefused
 from federation.messages.messages import CloseJob, SendAgain
+from federation.objects.large_arguments import LargeArgument
+from federation.objects.left import VALUE
 from federation.objects.open_calls import OpenCall, SealedCall
+from federation.payload import seal_call, seal_large
 from federation.sessions.handshake import Dialogue
+from federation.sessions.task_passes import is_pass
 
 OLDER: Final = (
     "the gateway at {} is of an older version, and takes no calls with futures among their "
@@ -27,6 +37,49 @@ class Welcoming(Protocol):
     @property
     def welcome(self) -> Any:
         """The gateway's Welcome."""
+
+
+class LargeCallEngine(Welcoming, Protocol):
+    """What calls with large arguments use of an engine."""
+
+    objects: ClientObjects
+    is_near: bool
+
+
+ARGUMENTS_MAX: Final = 200  # large arguments of a call that are objects; others are in its message
+
+
+def seal_large_call(
+    engine: LargeCallEngine,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    project: str,
+    results: str,
+) -> SealedCall:
+    """Seal a call that is large: with objects in place of its large arguments, if that can be.
+
+    It can where the gateway is on this host, and all slots of its site read objects. A task seals
+    its own calls whole: those that it waits for it may have to run itself. Nor is an object made
+    with `results` "value". What has no room goes in the message.
+    """
+    is_task = is_pass(os.environ.get(TOKEN_VARIABLE, ""))
+    is_taken = engine.is_near and engine.welcome.graphs and not is_task and results != VALUE
+    if not is_taken or not engine.objects.takes_arguments():
+        return seal_call(args, kwargs)
+    left = ARGUMENTS_MAX
+
+    def put(value: Any) -> LargeArgument | None:
+        nonlocal left
+        if not left:
+            return None
+        left -= 1
+        try:
+            return engine.objects.put_argument(value, project)
+        except (GridError, SerializationError):  # refused, or can't be pickled by itself
+            left = 0
+            return None
+
+    return seal_large(args, kwargs, put)
 
 
 class GraphCalls:

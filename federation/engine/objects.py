@@ -36,6 +36,7 @@ from federation.messages.objects import (
 )
 from federation.objects.bodies import load, make_body
 from federation.objects.labels import UNLABELLED, DataLabel, conflict, meet, read_label
+from federation.objects.large_arguments import LargeArgument
 from federation.objects.left import WHOLE, left_value, read_left
 from federation.objects.manifests import digest_text, read_digest
 from federation.objects.mappings import has_room
@@ -80,7 +81,16 @@ class ObjectLease:
     `view` has its bytes, if they are mapped here, and may be None. `label` says where they may lie.
     """
 
-    __slots__ = ("__weakref__", "digest", "label", "project", "session", "size", "view")
+    __slots__ = (
+        "__weakref__",
+        "digest",
+        "is_argument",
+        "label",
+        "project",
+        "session",
+        "size",
+        "view",
+    )
 
     def __init__(
         self, digest: bytes, size: int, project: str, session: int, view: memoryview | None = None
@@ -91,6 +101,7 @@ class ObjectLease:
         self.session = session
         self.view = view
         self.label = UNLABELLED  # as far as this client knows; the gateway knows more
+        self.is_argument = False  # its calls can be sent with its bytes in its place
 
 
 class ObjectRef(Generic[ValueT]):
@@ -369,6 +380,34 @@ class ClientObjects:
     ) -> ObjectRef[Any]:
         """Put a value; see federation.client.Client.put."""
         label = read_label(residency, self._engine.site)
+        segment = self._written(value, project, label)
+        return ObjectRef(self, self._send(segment, project, name, for_s, label), name)
+
+    def put_argument(self, value: Any, project: str) -> LargeArgument | None:
+        """Put a large argument of a call; None where this process can't keep it mapped, too.
+
+        Raises as `put` does.
+        """
+        if not has_room():
+            return None
+        lease = self._send(self._written(value, project), project, is_kept=True)
+        if lease.view is None:
+            return None
+        lease.is_argument = True
+        return LargeArgument(lease, lambda: self._engine.session_number)
+
+    def takes_arguments(self) -> bool:
+        """Whether large arguments may be objects: all of the site's slots can read them.
+
+        False at a gateway of an older version.
+        """
+        try:
+            return self._engine.ask("large_arguments", {}) is True
+        except GridError:
+            return False
+
+    def _written(self, value: Any, project: str, label: DataLabel = UNLABELLED) -> Segment:
+        """Pickle a value into a sealed file. Raises SerializationError, ObjectRefused."""
         body = make_body(value)
         why = no_room(self._line.room(project), 0, body.size)
         if label and not self._line.keeps_labels:
@@ -387,7 +426,7 @@ class ClientObjects:
                 f"{body.size:,} bytes: {error}"
             ) from None
         segment.seal()
-        return ObjectRef(self, self._send(segment, project, name, for_s, label), name)
+        return segment
 
     def arrived(self, outcomes: list[Any], project: str, label: DataLabel = UNLABELLED) -> None:
         """Put a LeftResult in the place of each outcome that stands for an object.
@@ -450,8 +489,13 @@ class ClientObjects:
         name: str = "",
         for_s: float | None = None,
         label: DataLabel = UNLABELLED,
+        *,
+        is_kept: bool = False,
     ) -> ObjectLease:
-        """Have the object host keep a file, which is mapped and closed then."""
+        """Have the object host keep a file, which is mapped and closed then.
+
+        `is_kept`: it is mapped also where the object host may write it to disk.
+        """
         session = self._engine.session_number
         message = PutObject(1, segment.size, name, for_s, label=list(label.words))
         try:
@@ -465,7 +509,7 @@ class ClientObjects:
             if known is not None and known.view is not None:
                 lease.view = known.view  # equal bytes: one copy is enough
                 return lease
-            if self._line.spills:
+            if self._line.spills and not is_kept:
                 return lease  # a mapping would keep memory that the host is to free
             with contextlib.suppress(OSError):  # then it can't be put again if it is lost
                 lease.view = segment.view() if has_room() else None
@@ -514,14 +558,17 @@ class ClientObjects:
                     missing.add(lease.digest)  # held once: others of it are put again if used
                     self._hold(lease, session)
                 elif id(lease) in needed:
+                    why = ""
                     try:
                         self._put_again(lease)
                     except (ObjectLost, ObjectRefused) as error:
-                        lost[lease.digest] = str(error)
+                        why = str(error)
                     except GridError:
                         raise
                     except Exception as error:  # noqa: BLE001 - its calls would wait for ever
-                        lost[lease.digest] = f"the object can't be put again: {error}"
+                        why = f"the object can't be put again: {error}"
+                    if why and not lease.is_argument:
+                        lost[lease.digest] = why
         return lost
 
     def _not_there(self, project: str, digests: set[bytes]) -> set[bytes]:

@@ -92,6 +92,7 @@ TAKES: Final[Mapping[str, frozenset[str]]] = {
         "consequences": ("order", "details"),
         "scale": (),
         "object_host": ("project",),
+        "large_arguments": (),
         "object": ("project", "digest", "name", "user"),
         "hold_objects": ("project", "digests"),
         "drop_object": ("project", "name", "user"),

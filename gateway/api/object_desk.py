@@ -10,6 +10,7 @@ from federation.users import check_project
 from federation.wishes import USUAL_PROJECT
 from federation.words import count, size_text
 from gateway.api.context import BadQuestion, SiteContext
+from gateway.base.tags import OBJECTS_TAG
 from gateway.objects.billing import HeldSoFar
 from gateway.objects.catalogue import HeldObject, sums
 from gateway.objects.keeper import ObjectKeeper
@@ -32,6 +33,17 @@ async def _host(site: SiteContext, asker: Asker, details: dict[str, Any]) -> Any
         "host": os.uname().nodename,
         "site": site.config.name,
     }
+
+
+async def _arguments(site: SiteContext, _asker: Asker, _details: dict[str, Any]) -> Any:
+    """Return whether large arguments may be objects: all that could run their calls reads them.
+
+    Else they go in messages, so that calls are not kept from other pools and sites.
+    """
+    if site.objects is None or site.gossip is not None:
+        return False
+    is_local = all(pool.kind == "local" for pool in site.config.pools)
+    return is_local and all(OBJECTS_TAG in each.offer.tags for each in site.broker.workers.values())
 
 
 async def _object(site: SiteContext, asker: Asker, details: dict[str, Any]) -> Any:
@@ -210,6 +222,7 @@ def _project(asker: Asker, details: dict[str, Any]) -> str:
 
 VERBS: Final[dict[str, Callable[..., Awaitable[Any]]]] = {
     "object_host": _host,
+    "large_arguments": _arguments,
     "object": _object,
     "hold_objects": _hold,
     "objects": _listed,

@@ -61,6 +61,7 @@ RIGHTS: Final[Mapping[str, Right]] = {
     **dict.fromkeys(("status", "sites", "pools", "scale"), Right(RowScope.NOBODYS)),
     **dict.fromkeys(("jobs", "reservations"), Right(RowScope.OWN, takes_all_users=True)),
     **dict.fromkeys(("workers", "shares"), Right(RowScope.OWN, takes_all_users=True)),
+    "large_arguments": Right(RowScope.NOBODYS, (Scope.SUBMIT,)),
     **dict.fromkeys(("object_host", "hold_objects"), Right(RowScope.OWN, (Scope.SUBMIT,))),
     "object": Right(RowScope.OWN),
     "drop_object": Right(RowScope.OWN, _CONTROL),

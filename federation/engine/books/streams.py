@@ -9,7 +9,7 @@ import itertools
 import weakref
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from federation.errors import FAILURES, ProtocolError
 from federation.messages.messages import Cancel, CloseJob, HoldChanged, OpenJob, Tasks
 from federation.objects.labels import UNLABELLED, DataLabel, read_label
 from federation.objects.open_calls import InputFailure, OpenCall, SealedCall
-from federation.objects.references import references_of
+from federation.objects.references import objects_of, references_of
 from federation.offers import Offer
 from federation.ranges import Range, RangeSet
 from federation.sessions.handshake import Dialogue
@@ -360,8 +360,11 @@ class Stream:
                 ready[task] = made
         messages = []
         for low, high in RangeSet((task, task + 1) for task in ready):
-            calls = [ready[task] for task in range(low, high)]
-            messages.append(Tasks(self.id, low, calls, sorted(bundle.leases), inputs=True))
+            for first, calls in _in_parts(
+                low, [ready[task] for task in range(low, high)], bytes_max
+            ):
+                used = sorted(objects_of(calls))  # large arguments may have come along as bytes
+                messages.append(Tasks(self.id, first, calls, used, inputs=True))
         for task, why in failed.items():
             self._end_here(bundle, task, why)
         return messages
@@ -582,6 +585,17 @@ class Stream:
                         ):
                             found.add(at, at + 1)
         return list(found)
+
+
+def _in_parts(first: int, calls: list[bytes], bytes_max: int) -> Iterator[tuple[int, list[bytes]]]:
+    """Cut calls into runs that fit a message, each with the number of its first call."""
+    start = size = 0
+    for at, call in enumerate(calls):
+        if size + len(call) > bytes_max and at > start:
+            yield first + start, calls[start:at]
+            start, size = at, 0
+        size += len(call)
+    yield first + start, calls[start:]
 
 
 def _lose(bundle: ClientBundle, task: int, why: InputFailure) -> None:

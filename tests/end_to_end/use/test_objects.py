@@ -957,3 +957,62 @@ def test_a_worker_that_invents_the_digest_of_a_result_has_no_success(make_site):
         assert (row["done"], row["failed"]) == (0, 1)
         assert "1 task without a result" in site.text()
     vandal.leave()
+
+
+def poked(array, raw=b""):
+    """A task that changes its argument: the sum before, and the length of the other one."""
+    before = float(array.sum())
+    array[0] = -1
+    return before, len(raw), array.flags.owndata
+
+
+def test_large_arguments_are_objects_by_themselves_and_may_be_changed(make_site, tmp_path):
+    site, gate = make_site(1), tmp_path / "gate"
+    with site.client() as client:
+        array = np.arange(float(SIZE))
+        raw = bytes(3 << 20)
+        expected = (float(array.sum()), len(raw), True)
+        waiting = client.submit(waited, str(gate), array)
+        wait_until(gate.exists)
+        assert [each["bytes"] > array.nbytes for each in client.ask("objects")] == [True]
+        gate.unlink()
+        assert waiting.result() == array.sum()
+        assert [client.submit(poked, array, raw=raw).result() for _ in range(2)] == [expected] * 2
+        assert array[0] == 0.0
+        wait_until(lambda: not client.ask("objects"))  # nothing holds them any more
+        by_message = client.options(results="value").submit(waited, str(gate), array)
+        wait_until(gate.exists)
+        assert client.ask("objects") == []
+        gate.unlink()
+        assert by_message.result() == array.sum()
+
+
+def test_large_arguments_outlive_gateway_and_object_host(make_site, tmp_path):
+    site = make_site(1, config=spilling(tmp_path))  # where references would be lost
+    gate = tmp_path / "gate"
+    with site.client() as client:
+        array = np.arange(float(SIZE))
+        running = client.submit(waited, str(gate), array)
+        future = client.submit(poked, array)
+        wait_until(gate.exists)
+        host = host_of(site)
+        site.kill()
+        host.kill()
+        site.start()
+        gate.unlink(missing_ok=True)
+        wait_until(lambda: gate.exists() or running.done())
+        gate.unlink(missing_ok=True)
+        assert running.result() == array.sum()
+        assert future.result() == (float(array.sum()), 0, True)
+
+
+def test_large_arguments_go_in_messages_where_a_worker_reads_no_objects(make_site, tmp_path):
+    site, gate = make_site(0), tmp_path / "gate"
+    site.add_worker(1)
+    with site.client() as client:
+        array = np.arange(float(SIZE))
+        future = client.submit(waited, str(gate), array)
+        wait_until(gate.exists)
+        gate.unlink()
+        assert future.result() == array.sum()
+        assert client.ask("objects") == []

@@ -17,9 +17,9 @@ from federation.engine.objects import ClientObjects, LeftResult
 from federation.errors import GatewayUnreachable, GridError, ObjectLost, ObjectRefused
 from federation.messages.messages import OpenJob
 from federation.messages.objects import HostOpen, ObjectKept, ObjectMissing, OpenHost
-from federation.objects.bodies import make_body
-from federation.objects.left import WHOLE, left_value
-from federation.objects.manifests import SHA256
+from federation.objects.bodies import load, make_body
+from federation.objects.left import WHOLE, left_value, read_left
+from federation.objects.manifests import SHA256, digest_text
 from federation.payload import SealedFunction, seal_call
 
 OPENING = OpenJob(
@@ -48,6 +48,7 @@ class Host:
     puts = 0
     room = 1 << 20
     is_gone = False
+    spills = False
     refuses = ""
 
     def __init__(self, address, timeout_s):
@@ -55,7 +56,7 @@ class Host:
 
     def ask(self, message, file=-1):
         if isinstance(message, OpenHost):
-            return HostOpen(Host.room), -1
+            return HostOpen(Host.room, spills=Host.spills), -1
         if Host.is_gone:
             Host.is_gone = False
             raise ConnectionResetError("gone")
@@ -149,6 +150,48 @@ def test_what_is_lost_and_not_here_either_ends_the_calls_with_it(world):
     (text,) = found.come_back(2, [ref.lease]).values()
     assert "london" in text
     assert ref.digest in text
+
+
+def test_a_large_argument_that_can_not_be_put_again_goes_along_with_its_call(world):
+    engine, found, let_go = world
+    argument = found.put_argument(b"large", "p")
+    as_object = argument.as_input()
+    assert read_left(as_object.data) == (argument.lease.digest, argument.lease.size)
+    assert as_object.lease is argument.lease
+    engine.session_number, engine.lost = 2, {digest_text(argument.lease.digest)}
+    Host.refuses = "no room"
+    try:
+        assert found.come_back(2, [argument.lease]) == {}  # its calls are not ended
+    finally:
+        Host.refuses = ""
+    given = argument.as_input()
+    assert given.lease is None
+    assert load(memoryview(given.data)[1:]) == b"large"
+    del argument, as_object
+    gc.collect()
+    assert let_go == []  # the session that held it is over
+
+
+def test_large_arguments_are_mapped_also_where_objects_go_to_disk(world, monkeypatch):
+    _, found, let_go = world
+    monkeypatch.setattr(Host, "spills", True)
+    ref, argument = found.put([1], "p", "", None), found.put_argument([2], "p")
+    assert ref.lease.view is None
+    assert argument.lease.view is not None
+    monkeypatch.setattr(objects, "has_room", lambda: False)
+    assert found.put_argument([3], "p") is None
+    del argument
+    gc.collect()
+    assert let_go == [("p", 2)]
+
+
+def test_an_older_gateway_takes_no_large_arguments_as_objects(world, monkeypatch):
+    engine, found, _ = world
+    for answer, taken in ((True, True), (False, False), ({"odd": 1}, False)):
+        monkeypatch.setattr(engine, "ask", lambda *_, answer=answer: answer)
+        assert found.takes_arguments() is taken
+    monkeypatch.setattr(engine, "ask", Mock(side_effect=GridError("unknown verb")))
+    assert not found.takes_arguments()
 
 
 def test_a_gateway_that_keeps_no_objects_or_is_older_has_none(world):

@@ -40,6 +40,7 @@ def data_of(size=SIZE):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_large_object_is_written_and_read_by_huge_pages(monkeypatch, threads):
+    monkeypatch.setattr(huge_pages, "SLOW_S", 60.0)
     if not can_collapse():
         pytest.skip("this kernel makes no huge pages of files in memory")
     monkeypatch.setattr(segments, "SPREAD_BYTES", 1 << 20)
@@ -65,6 +66,22 @@ def test_a_kernel_without_them_writes_the_same(monkeypatch):
     other = create(SIZE)
     other.write([(0, data)])
     assert other.view() == data
+
+
+def test_where_they_cost_more_than_small_ones_only_two_are_made(monkeypatch):
+    clock, asked = [0.0], []
+
+    def advise_slowly(*args):
+        asked.append(args)
+        clock[0] += 0.004
+        return True
+
+    monkeypatch.setattr(huge_pages, "advise", advise_slowly)
+    monkeypatch.setattr(huge_pages.time, "thread_time", lambda: clock[0])
+    data, segment = data_of(), create(SIZE)
+    segment.write([(0, data)])
+    assert segment.view() == data
+    assert len(asked) in (0, 2)  # none where there are no huge pages
 
 
 def test_a_file_that_can_not_be_mapped_gets_plain_pages(monkeypatch):

@@ -70,6 +70,30 @@ async def test_a_token_opens_the_objects_of_its_projects_alone(site, verb, detai
     assert told.value.code == Reason.PROJECT_NOT_ALLOWED
 
 
+@pytest.mark.parametrize(
+    ("kinds", "tags", "is_single", "taken"),
+    [
+        (["local", "local"], [{"objects": True}], True, True),
+        (["local"], [], True, True),  # its workers are yet to come
+        (["local"], [{"objects": True}, {}], True, False),
+        (["local", "slurm"], [{"objects": True}], True, False),
+        (["local"], [{"objects": True}], False, False),
+    ],
+)
+async def test_large_arguments_are_objects_only_where_that_keeps_no_call_from_a_slot(
+    site, kinds, tags, is_single, taken
+):
+    workers = {
+        at: SimpleNamespace(offer=SimpleNamespace(tags=each)) for at, each in enumerate(tags)
+    }
+    site.broker = SimpleNamespace(workers=workers)
+    site.config = SimpleNamespace(pools=[SimpleNamespace(kind=kind) for kind in kinds])
+    site.gossip = None if is_single else object()
+    assert await VERBS["large_arguments"](site, Asker(7, "ann"), {}) is taken
+    site.objects = None
+    assert await VERBS["large_arguments"](site, Asker(7, "ann"), {}) is False
+
+
 async def test_a_session_holds_again_what_is_here_and_hears_what_is_not(site):
     other = digest_text(make_manifest([memoryview(b"other")]).digest)
     details = {"project": "rates", "digests": [other, digest_text(DIGEST)]}

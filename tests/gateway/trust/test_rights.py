@@ -43,7 +43,10 @@ ADMIN = {
 } | {*(*books_desk.ORDERS, *orders.VERBS)}
 CONTROL = {"hold", "release", "prioritise", "drop_object"}
 OF_SCOPE = {
-    Scope.SUBMIT: ANY | CONTROL | {"forget", "unreserve", "reserve", "object_host", "hold_objects"},
+    Scope.SUBMIT: ANY
+    | CONTROL
+    | {"forget", "unreserve", "reserve"}
+    | {"object_host", "hold_objects", "large_arguments"},
     Scope.CANCEL: ANY | CONTROL | {"forget", "unreserve"},
     Scope.REPORT: ANY | {"report", "budgets"},
     Scope.AUDIT: ANY

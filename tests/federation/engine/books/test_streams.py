@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from federation.engine.books.streams import PENDING, BundleSender, Ended, Stream
 from federation.messages.messages import HoldChanged, OpenJob
+from federation.objects.left import WHOLE
 from federation.objects.manifests import SHA256
+from federation.objects.open_calls import InputValue, OpenCall
 from federation.objects.references import with_head
+from federation.ranges import RangeSet
 
 OPENING = OpenJob(
     "j", "n", b"d" * 32, False, "p", 0.0, {}, None, 0, None, "", "3.11", False, False, {}
@@ -122,6 +125,20 @@ def test_a_bundle_names_the_objects_of_its_calls_and_keeps_them_until_all_have_e
     assert set(stream.leases()) == {b"1", b"2"}
     stream.place(2, [b"v"], failed=False)
     assert stream.leases() == {}
+
+
+def test_open_calls_that_have_become_large_are_sent_in_messages_that_fit():
+    stream = Stream(OPENING, deque())
+    values = [InputValue(WHOLE + bytes(size)) for size in (600, 300, 700, 2_000, 100)]
+    for value in values:
+        future = SimpleNamespace(as_input=lambda value=value: value)
+        stream.submit(OpenCall(b"\x80", (), (future,)), SimpleNamespace(lost=None))
+    found = stream.next_to_send(1_000)
+    assert found is not None
+    messages = found[1]
+    assert [(each.first, len(each.arguments)) for each in messages] == [(0, 2), (2, 1), (4, 1)]
+    assert all(each.objects == [] for each in messages)
+    assert stream.ended_here == RangeSet([(3, 4)])  # it fits no message
 
 
 def test_the_calls_that_refer_to_an_object_are_told_apart():
