@@ -431,12 +431,40 @@ def _name(function: Callable[..., Any]) -> str:
 # --- calls and results ---------------------------------------------------------------------------
 
 
+# Types of arguments that pickle itself takes, by the same bytes and in a third of the time.
+_plain: set[Any] = set(SCALARS)
+
+
+def add_plain(kind: type) -> None:
+    """Let arguments of a type whose pickles name no code of the user be pickled the quick way."""
+    _plain.add(kind)
+
+
+def _is_plain(args: Sequence[Any]) -> bool:
+    return all(
+        kind in _plain or (kind is list and set(map(type, value)) <= _plain)
+        for kind, value in zip(map(type, args), args, strict=True)
+    )
+
+
+def _seal_plain(args: tuple[Any, ...]) -> SealedCall:
+    sealing = Sealing()
+    try:
+        with sealing as found:
+            pickled = pickle.dumps(args, PROTOCOL)
+    except Exception:  # noqa: BLE001 - the other way says which argument it is
+        return _seal_slowly(args, args, {})
+    if sealing.inputs:
+        return OpenCall(pickled, tuple(found), tuple(sealing.inputs))
+    return with_head(pickled, found)
+
+
 def seal_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> SealedCall:
     """Pickle the arguments of one call; with futures among them, an OpenCall."""
     if not kwargs:
         if set(map(type, args)) <= SCALARS:
             return pickle.dumps(args, PROTOCOL)
-        return _seal_slowly(args, args, {})
+        return _seal_plain(args) if _is_plain(args) else _seal_slowly(args, args, {})
     return _seal_slowly(Call(args, kwargs), args, kwargs)
 
 
@@ -445,6 +473,8 @@ def seal_small(args: tuple[Any, ...], kwargs: dict[str, Any]) -> SealedCall | No
     if not kwargs:
         if set(map(type, args)) <= SCALARS:
             return pickle.dumps(args, PROTOCOL)
+        if _is_plain(args):
+            return _seal_plain(args)
         return None if has_large(args) else _seal_slowly(args, args, {})
     if has_large(args) or has_large(list(kwargs.values())):
         return None
@@ -480,7 +510,9 @@ def seal_calls(calls: Sequence[tuple[Any, ...]]) -> Sequence[SealedCall]:
     if all(set(map(type, args)) <= SCALARS for args in calls):
         return [dumps(args, PROTOCOL) for args in calls]
     with _by_value():
-        return [_seal_slowly(args, args, {}) for args in calls]
+        return [
+            _seal_plain(args) if _is_plain(args) else _seal_slowly(args, args, {}) for args in calls
+        ]
 
 
 def seal_singles(values: Sequence[Any]) -> Sequence[SealedCall]:

@@ -32,7 +32,7 @@ from federation.objects.labels import DataLabel
 from federation.objects.left import REF
 from federation.objects.open_calls import InputFailure, InputValue
 from federation.objects.references import reduced_input
-from federation.payload import open_result, seal_value
+from federation.payload import add_plain, open_result, seal_value
 from federation.raised import seal_exception
 from federation.ranges import Range, RangeSet
 from federation.words import HEADLINE_CHARS_MAX, Length, clean, headline, read_timeout
@@ -337,6 +337,9 @@ class TaskFuture(WaitedInLoops[T]):
         """
         self._engine.cancels.loosen(self._stream, self.task)
         traceback.clear_frames(interrupt.__traceback__)
+
+
+add_plain(TaskFuture)
 
 
 def helped_all(futures: Iterable[Any]) -> contextlib.AbstractContextManager[None]:

@@ -14,7 +14,17 @@ import pytest
 
 from federation import payload
 from federation.errors import SerializationError
-from federation.payload import Call, open_result, seal_call, seal_calls, seal_function, seal_singles
+from federation.objects import inputs, references
+from federation.objects.open_calls import OpenCall
+from federation.payload import (
+    Call,
+    open_result,
+    seal_call,
+    seal_calls,
+    seal_function,
+    seal_singles,
+    seal_small,
+)
 
 FACTOR = 3
 TABLE = [1, 2]
@@ -261,3 +271,39 @@ def test_a_function_is_pickled_again_when_what_it_uses_is_registered_or_imported
         assert seal_function(own) is not before
     finally:
         del sys.modules["a_module_of_this_test"]
+
+
+class PlainInput:
+    """Stands for a future."""
+
+    def __init__(self, value=b""):
+        self.value = value
+
+    def __reduce__(self):
+        return references.reduced_input(self)
+
+
+@pytest.fixture
+def plain(monkeypatch):
+    monkeypatch.setattr(payload, "_plain", {*payload._plain})
+    payload.add_plain(PlainInput)
+
+
+@pytest.mark.parametrize("seal", [seal_call, seal_small])
+def test_calls_of_futures_and_lists_of_them_are_sealed_as_by_cloudpickle(plain, monkeypatch, seal):
+    one, two = PlainInput(), PlainInput()
+    args = (one, [two, one, 3], "x")
+    quick = seal(args, {})
+    monkeypatch.setattr(payload, "_plain", set())
+    slow = seal(args, {})
+    assert type(quick) is type(slow) is OpenCall
+    assert quick.inputs == slow.inputs == (one, two)
+    monkeypatch.setattr(inputs, "_source", ["a", "b"].__getitem__)
+    assert pickle.loads(quick.pickled) == pickle.loads(slow.pickled) == ("a", ["b", "a", 3], "x")
+
+
+def test_futures_among_other_arguments_are_still_found(plain):
+    one = PlainInput()
+    call = seal_call((one, {"a": [one]}), {})
+    assert call.inputs == (one,)
+    assert seal_calls([(one,), (1,)])[0].inputs == (one,)
