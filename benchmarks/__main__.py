@@ -9,10 +9,12 @@ from pathlib import Path
 
 from benchmarks import bulk, ours, peers, plots
 from benchmarks.books import books, books_audit, books_map, books_size
+from benchmarks.data.carrying import carrying
+from benchmarks.data.targets import targets
 from benchmarks.environments import environments
 from benchmarks.federated import forwarded, lost_site
 from benchmarks.floor import Floor, empty
-from benchmarks.graphs import graphs, nested
+from benchmarks.graphs import graph_core, graphs, nested
 from benchmarks.harness import BenchSeries, alternate, machine, quantile, save
 from benchmarks.hops import hops
 from benchmarks.load.command import many_jobs
@@ -156,6 +158,8 @@ BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
     "objects": objects,
     "graphs": graphs,
     "nested": nested,
+    "graph_core": graph_core,
+    "carrying": carrying,
     "many_jobs": many_jobs,
     "work": work,
     "placement": placement,
@@ -176,7 +180,7 @@ BENCHMARKS: dict[str, Callable[[int, bool], None]] = {
 def main() -> None:
     """Run the requested benchmarks."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("name", choices=[*BENCHMARKS, "versions", "all", "plots"])
+    parser.add_argument("name", choices=[*BENCHMARKS, "versions", "targets", "all", "plots"])
     parser.add_argument("--quick", action="store_true", help="smaller figures, for a quick check")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument(
@@ -190,6 +194,8 @@ def main() -> None:
         if given.against is None:
             parser.error("versions needs --against FOLDER, a checkout of another commit")
         versions(given.repeats, given.quick, given.against)
+    if given.name == "targets":
+        plots.draw_targets(targets())
     for name, benchmark in BENCHMARKS.items():
         if given.name in (name, "all"):
             benchmark(given.repeats, given.quick)

@@ -6,11 +6,11 @@ Nested calls: each waits for one like it, on fewer slots than calls.
 import contextlib
 import time
 import tracemalloc
-from array import array
 from typing import Any
 
 from benchmarks import ours
-from benchmarks.harness import BenchSeries, alternate, machine, save
+from benchmarks.data.object_peers import DASK_GRAPHS, RAY_GRAPHS, peer_contestant
+from benchmarks.harness import BenchSeries, alternate, machine, ratio_notes, save
 from federation import Client
 from gateway.scheduler.graphs.core import TaskGraph
 from gateway.scheduler.graphs.edges import Inputs, call_ranges
@@ -96,17 +96,30 @@ def dask_rates(length: int, width: int) -> list[ours.Row]:
     return []
 
 
-def core_figures(nodes: int) -> list[ours.Row]:
-    """Return what a map-reduce of so many nodes costs a gateway's core: time, bytes, release.
+def submit_figures(client: Client, calls: int) -> list[ours.Row]:
+    """Return what it costs a client to submit calls: processor time of this process."""
+    began_s = time.process_time()
+    first = [client.submit(step, at) for at in range(calls)]
+    plain_s = time.process_time() - began_s
+    began_s = time.process_time()
+    second = [client.submit(step, each) for each in first]
+    behind_s = time.process_time() - began_s
+    for each in second:
+        each.result()
+    return [
+        ("client", "submits", "calls/s", calls / plain_s),
+        ("client", "submits of calls that wait for others", "calls/s", calls / behind_s),
+    ]
+
+
+def map_reduce(nodes: int) -> tuple[TaskGraph, list[tuple[str, int]]]:
+    """Return the graph of a map-reduce, and the tasks of its layers.
 
     The reduced tasks wait for WIDTH mapped ones each, and one last task for all of these.
     """
     mapped = nodes * WIDTH // (WIDTH + 1)
     reduced = mapped // WIDTH
-    tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
     graph = TaskGraph()
-    started_s = time.perf_counter()
     second: list[Inputs] = [(("root", at, at + 1),) for at in range(BATCH)]
     for first in range(0, mapped, BATCH):
         rows = [((name, low + first, high + first),) for ((name, low, high),) in second]
@@ -118,21 +131,39 @@ def core_figures(nodes: int) -> list[ours.Row]:
         graph.add("reduce", part)
     for part in call_ranges(0, [(("reduce", 0, reduced),)]):
         graph.add("last", part)
-    added_s = time.perf_counter() - started_s
+    return graph, [("root", mapped), ("map", mapped), ("reduce", reduced)]
+
+
+def core_figures(nodes: int) -> list[ours.Row]:
+    """Return what a map-reduce of so many nodes costs a gateway's core: time, bytes, release."""
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    small, _ = map_reduce(nodes // 10)  # with tracemalloc it takes several times as long
     held = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    released = array("d")
-    started_s = time.perf_counter()
-    for name, total in (("root", mapped), ("map", mapped), ("reduce", reduced)):
+    assert small
+    began_s = time.process_time()
+    graph, layers = map_reduce(nodes)
+    added_s = time.process_time() - began_s
+    began_s = time.process_time()
+    for name, total in layers:
         for first in range(0, total, BATCH):
             graph.ended(name, first, [b"v"] * min(BATCH, total - first))
-    released.append(time.perf_counter() - started_s)
+    released_s = time.process_time() - began_s
     assert not graph.held_bytes
     return [
         ("core", f"map-reduce of {nodes:,}: taken in", "s", added_s),
-        ("core", f"map-reduce of {nodes:,}: held", "bytes a node", held / nodes),
-        ("core", f"map-reduce of {nodes:,}: released", "nodes/s", nodes / released[0]),
+        ("core", f"map-reduce of {nodes:,}: held", "bytes a node", held / (nodes // 10)),
+        ("core", f"map-reduce of {nodes:,}: released", "nodes/s", nodes / released_s),
     ]
+
+
+def graph_core(repeats: int, quick: bool) -> None:
+    """Measure the core of graphs alone, in processor time of this process."""
+    facts = machine()
+    nodes = 100_000 if quick else 1_000_000
+    notes = ["Processor time of one process: it depends less on what else runs."]
+    save("graph_core", facts, alternate([lambda: core_figures(nodes)], repeats), notes)
 
 
 def graphs(repeats: int, quick: bool) -> None:
@@ -140,7 +171,13 @@ def graphs(repeats: int, quick: bool) -> None:
     facts = machine()
     length, plain = (2_000, 200) if quick else (10_000, 1_000)
     nodes = 100_000 if quick else 1_000_000
-    with ours.BenchmarkSite(workers=1, slots=2) as site, Client(site.address) as client:
+    counts = [200 if quick else 300, FAN_IN]
+    with (
+        peer_contestant("Ray", RAY_GRAPHS, counts) as ray,
+        peer_contestant("Dask", DASK_GRAPHS, counts) as dask,
+        ours.BenchmarkSite(workers=1, slots=2) as site,
+        Client(site.address) as client,
+    ):
 
         def ours_run() -> list[ours.Row]:
             lone_s = sorted(ours.lone_times(client, 200))[100]
@@ -155,13 +192,26 @@ def graphs(repeats: int, quick: bool) -> None:
                 ("gridfed", f"fan-in of {FAN_IN:,}", "tasks/s", fan_in_rate(client, FAN_IN)),
             ]
 
+        others = [each.rows for each in (ray, dask) if each is not None]
         series: list[BenchSeries] = alternate(
-            [lambda: dask_rates(length, FAN_IN), ours_run, lambda: core_figures(nodes)], repeats
+            [
+                lambda: dask_rates(length, FAN_IN),
+                ours_run,
+                *others,
+                lambda: submit_figures(client, FAN_IN),
+                lambda: core_figures(nodes),
+            ],
+            repeats,
         )
     notes = [
         "The floor is `dask.threaded.get`, where Dask is installed: threads of this process, which "
-        "send no messages. `core` is the gateway's pure core of graphs alone; the time to take "
-        "the graph in is with tracemalloc, which makes it several times as long.",
+        "send no messages. `core` is the gateway's pure core of graphs alone; "
+        "times of the core and of submits are processor time of their process. `Ray` and `Dask` "
+        "(distributed) have two workers, and the same function all along their chains.",
+        "",
+        *(ratio_notes(series, "gridfed", "Ray") if ray else ()),
+        "",
+        *(ratio_notes(series, "gridfed", "Dask") if dask else ()),
     ]
     save("graphs", facts, series, notes)
 

@@ -78,6 +78,32 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ranked[min(len(ranked) - 1, int(share * len(ranked)))]
 
 
+def ratio_notes(series: Sequence[BenchSeries], one: str, other: str) -> list[str]:
+    """Return lines with the speed of one contestant against another, pair by pair.
+
+    Over 1 where the first is better: less time, or more in it.
+    """
+    found = {(each.contestant, each.measure): each for each in series}
+    lines = [
+        f"Speed of {one} against {other}, of each pair:  ",
+        "",
+        "| measure | median of pairs | lowest | highest |",
+        "|---|---:|---:|---:|",
+    ]
+    for (name, measure), mine in found.items():
+        theirs = found.get((other, measure))
+        if name != one or theirs is None:
+            continue
+        is_time = mine.unit in ("s", "ms", "µs")
+        pairs = [
+            b / a if is_time else a / b for a, b in zip(mine.values, theirs.values, strict=True)
+        ]
+        lines.append(
+            f"| {measure} | {statistics.median(pairs):.2f} | {min(pairs):.2f} | {max(pairs):.2f} |"
+        )
+    return lines
+
+
 def save(
     name: str,
     facts: dict[str, Any],

@@ -1,5 +1,6 @@
 """Objects on one host: put, use by tasks, results that stay; beside plain copies and messages."""
 
+import contextlib
 import multiprocessing
 import os
 import sys
@@ -11,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from benchmarks import ours
-from benchmarks.harness import alternate, machine, save
+from benchmarks.data.object_peers import RAY, earlier, peer_contestant
+from benchmarks.harness import alternate, machine, ratio_notes, save
 from federation import Client
 from federation.objects.segments import Segment, create
 from gateway.objects.spilling import spill
@@ -42,10 +45,41 @@ class LocalPoolSite:
             time.sleep(0.02)
         return self
 
+    def used_s(self) -> float:
+        """Return the processor time of this process, the gateway and all that it has started."""
+        found = 0.0
+        gateway = psutil.Process(self._gateway.pid)
+        for each in (psutil.Process(), gateway, *gateway.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                found += sum(each.cpu_times()[:2])
+        return found
+
     def __exit__(self, *_: object) -> None:
         self._gateway.terminate()
         self._gateway.wait(READY_S)
         self._folder.cleanup()
+
+
+def loaded(array: Any) -> float:
+    """Return how long this process takes to load its argument again: seconds, the best of five."""
+    from federation.objects import references
+
+    (digest,) = _digests_here()
+    times = []
+    for _ in range(5):
+        started_s = time.perf_counter()
+        references.fill(digest)
+        times.append(time.perf_counter() - started_s)
+    return min(times)
+
+
+def _digests_here() -> list[bytes]:
+    """Return the digests of the objects of the slot that this is."""
+    from federation.objects import references
+
+    slot: Any = references._source.__self__  # type: ignore[attr-defined]
+    largest = max(slot._objects, key=lambda each: len(slot._objects[each]))
+    return [largest]
 
 
 def total(array: Any) -> float:
@@ -65,7 +99,15 @@ def objects(repeats: int, quick: bool) -> None:
     large, small = np.random.default_rng(1).random(count), np.arange(IN_MESSAGE, dtype=float)
     mb = large.nbytes // MB
     kinds = multiprocessing.get_context("spawn")
-    with LocalPoolSite() as site, Client(site.address) as client:
+    counts = [count, IN_MESSAGE]
+    folder = os.environ.get("GRIDFED_BENCH_BEFORE")
+    with (
+        peer_contestant("Ray", RAY, counts) as ray,
+        earlier(Path(folder) if folder else None, counts) as before,
+        LocalPoolSite() as site,
+        Client(site.address) as client,
+    ):
+        whole = client.options(results="value")
         kept = client.options(results="auto")
         client.submit(total, client.put(small)).result()
         with ProcessPoolExecutor(1, mp_context=kinds) as pool:
@@ -83,20 +125,28 @@ def objects(repeats: int, quick: bool) -> None:
                 small[0] = large[0]
                 rows: list[ours.Row] = []
                 refs: list[Any] = []
+                used_s = site.used_s()
                 taken_s = _timed(lambda: refs.append(client.put(large)))
+                used_s = site.used_s() - used_s
                 rows.append(("gridfed", f"put of {mb} MB", "s", taken_s))
+                rows.append(("gridfed", f"put of {mb} MB, processor time", "s", used_s))
                 for which in ("first task on it", "next task on it"):
                     rows.append(("gridfed", which, "s", _timed(_call(client, total, refs[0]))))
                 rows.append(("gridfed", "lone task", "s", _timed(_call(client, abs, -1))))
                 left_s = _timed(_call(kept, made, count, large[0]))
                 rows.append(("gridfed", f"result of {mb} MB", "s", left_s))
-                argument_s = _timed(lambda: client.submit(total, client.put(small)).result())
+                argument_s = _timed(_call(client, total, small))
                 rows.append(("gridfed", "argument of 40 MB", "s", argument_s))
+                small[1] = large[0]
+                put_s = _timed(lambda: client.submit(total, client.put(small)).result())
+                rows.append(("gridfed", "argument of 40 MB, by put", "s", put_s))
+                load_s = client.submit(loaded, refs[0]).result()
+                rows.append(("gridfed", f"{mb} MB loaded in a slot", "s", load_s))
                 return rows
 
             def by_message() -> list[ours.Row]:
-                taken_s = _timed(_call(client, total, small))
-                back_s = _timed(_call(client, made, IN_MESSAGE, large[0]))
+                taken_s = _timed(_call(whole, total, small))
+                back_s = _timed(_call(whole, made, IN_MESSAGE, large[0]))
                 return [
                     ("in messages", "argument of 40 MB", "s", taken_s),
                     ("in messages", "result of 40 MB", "s", back_s),
@@ -107,12 +157,21 @@ def objects(repeats: int, quick: bool) -> None:
                 def by_disk() -> list[ours.Row]:
                     return list(_disk_rows(large, Path(folder)))
 
-                series = alternate([floor, by_reference, by_message, by_disk], repeats)
+                others = [each.rows for each in (ray, before) if each is not None]
+                runs = [floor, by_reference, *others, by_message, by_disk]
+                series = alternate(runs, repeats)
     notes = [
         "The floor of a put is a plain copy of the array in this process; of arguments and results "
         "it is ProcessPoolExecutor. `in messages` is gridfed without objects. The floor of a spill "
         "to disk is a plain write of the array to a file of the same folder; `mapped from disk` is "
-        "the time until a spilled object can be read.",
+        "the time until a spilled object can be read. `before` is the checkout that "
+        "GRIDFED_BENCH_BEFORE names: commit af22feb, from before objects. Processor time is that "
+        "of its processes together, in steps of 10 ms. Ray puts without a hash, and into "
+        "memory that earlier objects have had, which costs no new pages.",
+        "",
+        *(ratio_notes(series, "gridfed", "Ray") if ray else ()),
+        "",
+        *(ratio_notes(series, "gridfed", "before") if before else ()),
     ]
     save("objects", facts, series, notes)
 

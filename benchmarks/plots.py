@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
+from benchmarks.data import targets
+from benchmarks.data.targets import TargetRow
 from benchmarks.harness import RESULTS
 
 GRID: Final = {"axis": "x", "which": "major", "alpha": 0.3}
@@ -29,6 +31,23 @@ def draw(name: str) -> None:
     figure.suptitle(f"{body['command']}, {body['machine']['cores']} cores", fontsize=8)
     figure.tight_layout()
     figure.savefig(RESULTS / f"{name}.svg", metadata={"Date": None})
+    plt.close(figure)
+
+
+def draw_targets(found: list[tuple[TargetRow, float | None]]) -> None:
+    """Draw how far the targets are reached, if matplotlib exists."""
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        print("targets was not drawn: matplotlib is not installed (gridfed[bench])")
+        return
+    mpl.use("Agg")
+    mpl.rcParams["svg.hashsalt"] = "targets"
+    from matplotlib import pyplot as plt
+
+    figure = targets.draw(plt, found)
+    figure.tight_layout()
+    figure.savefig(RESULTS / "targets.svg", metadata={"Date": None})
     plt.close(figure)
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks of objects and graphs beside others, and their targets."""
