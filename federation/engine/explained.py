@@ -106,7 +106,7 @@ def _data(found: Mapping[str, Any]) -> Iterator[str]:
     if data.get("objects"):
         yield (
             f"its calls refer to {count(data['objects'], 'object')} of {size_text(data['bytes'])}: "
-            "another site that runs them fetches each once, at no cost"
+            "another site that runs them fetches each once"
         )
     if data.get("label_text"):
         yield f"bound by a label: {data['label_text']}"

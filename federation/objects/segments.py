@@ -9,49 +9,27 @@ be sealed: a receiver then copies it.
 
 Bytes are written by pwrite and not through a mapping: that takes half the time for new pages
 (108 against 205 ms for 100 MB, on two busy cores), and a full host is an OSError and not a SIGBUS.
-Large files get huge pages first (federation.objects.huge_pages).
 """
 
 import fcntl
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Final
 
-from federation.objects.huge_pages import HugePages
 from federation.objects.mappings import map_file
 
 NAME: Final = "gridfed-object"  # shown as /memfd:gridfed-object in /proc
 HAS_MEMFD: Final = hasattr(os, "memfd_create")
 COPY_BYTES: Final = 1 << 20
-HUGE_MIN_BYTES: Final = 4 << 20  # smaller files get plain pages
-SPREAD_BYTES: Final = 16 << 20
-SLICE_BYTES: Final = 8 << 20  # a multiple of a huge page's bytes
+SPREAD_BYTES: Final = 32 << 20
+SLICE_BYTES: Final = 8 << 20
 
 
 class SegmentError(Exception):
     """A descriptor can't be taken as an object; the text says why."""
-
-
-def _slices(
-    pieces: Iterable[tuple[int, memoryview]],
-) -> Iterator[list[tuple[int, memoryview]]]:
-    """Cut pieces at multiples of SLICE_BYTES of the file; yield those of each such part of it."""
-    found: list[tuple[int, memoryview]] = []
-    for offset, piece in pieces:
-        at = 0
-        while at < len(piece):
-            stop = min(len(piece), at + SLICE_BYTES - (offset + at) % SLICE_BYTES)
-            if found and found[0][0] // SLICE_BYTES != (offset + at) // SLICE_BYTES:
-                yield found
-                found = []
-            found.append((offset + at, piece[at:stop]))
-            at = stop
-    if found:
-        yield found
 
 
 class Segment:
@@ -65,30 +43,23 @@ class Segment:
         self.is_sealed = is_sealed
 
     def write(self, pieces: Iterable[tuple[int, memoryview]], threads: int = 1) -> None:
-        """Write pieces at their offsets; large files into huge pages, and by so many threads.
+        """Write pieces at their offsets; large files by so many threads.
 
-        The kernel lets one thread write to a file at a time; others make huge pages meanwhile.
-        Raises OSError on a host without room.
+        Most of the time goes into new pages, and each thread gets pages on its own. Raises OSError
+        on a host without room.
         """
-        if self.size < HUGE_MIN_BYTES or not HAS_MEMFD:
+        if threads == 1 or self.size < SPREAD_BYTES:
             for offset, piece in pieces:
                 self._write(offset, piece)
             return
-        with HugePages(self.descriptor, self.size) as huge:
-            write = partial(self._write_slice, huge)
-            if threads == 1 or self.size < SPREAD_BYTES:
-                for each in _slices(pieces):
-                    write(each)
-                return
-            with ThreadPoolExecutor(threads, "gridfed-put") as pool:
-                for _ in pool.map(write, list(_slices(pieces))):
-                    pass
-
-    def _write_slice(self, huge: HugePages, pieces: list[tuple[int, memoryview]]) -> None:
-        start = pieces[0][0] // SLICE_BYTES * SLICE_BYTES
-        huge.make(start, start + SLICE_BYTES)
-        for offset, piece in pieces:
-            self._write(offset, piece)
+        with ThreadPoolExecutor(threads, "gridfed-put") as pool:
+            waiting = [
+                pool.submit(self._write, offset + at, piece[at : at + SLICE_BYTES])
+                for offset, piece in pieces
+                for at in range(0, len(piece), SLICE_BYTES)
+            ]
+            for each in waiting:
+                each.result()
 
     def _write(self, offset: int, piece: memoryview) -> None:
         done = 0

@@ -99,12 +99,11 @@ def test_a_rule_about_places_is_cited_by_its_line_or_its_change():
         assert f"bound by [[residency]]{place}: all; sites oslo" in str(Explanation(found))
 
 
-def test_the_data_of_a_job_is_told_with_its_size_its_price_and_its_label():
+def test_the_data_of_a_job_is_told_with_its_size_and_its_label():
     data = {"objects": 2, "bytes": 3 << 20, "label_text": "object book may lie only in EU"}
     lines = str(Explanation({**FOUND, "data": data})).splitlines()
     assert (
-        "its calls refer to 2 objects of 3 MiB: another site that runs them fetches each once, at "
-        "no cost"
+        "its calls refer to 2 objects of 3 MiB: another site that runs them fetches each once"
     ) in lines
     assert "bound by a label: object book may lie only in EU" in lines
     assert "label" not in str(Explanation(FOUND))

@@ -104,7 +104,6 @@ def test_without_memfds_files_are_copied_and_leave_no_name(monkeypatch, tmp_path
 
 def test_threads_write_the_same_bytes_and_a_full_host_is_told(monkeypatch):
     monkeypatch.setattr(segments, "SPREAD_BYTES", 100)
-    monkeypatch.setattr(segments, "HUGE_MIN_BYTES", 100)
     monkeypatch.setattr(segments, "SLICE_BYTES", 7)
     pieces = [(0, memoryview(bytes(range(50)))), (64, memoryview(bytes(range(100, 200))))]
     one, other = create(164), create(164)
