@@ -4,11 +4,14 @@ A rule names a party as `user:ada`, `group:quants`, `project:risk`, `site:paris`
 of this gateway), `others` (all work from other sites), `all`.
 """
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 NAME_CHARS_MAX: Final = 200
+SEPARATORS: Final = frozenset("=%,")  # between the settings of a rule: no name in a rule has one
+_SEPARATED: Final = re.compile(r"\s*,|\s+\w+\s*=|\s*[=%]")
 
 
 class PartyKind(StrEnum):
@@ -97,7 +100,27 @@ OTHERS: Final = Party(PartyKind.OTHERS)
 
 
 def read_party(text: str) -> Party:
-    """Parse a party as a rule names it. Raise ValueError."""
+    """Parse a party that a person wrote in a rule or an order. Raise ValueError.
+
+    A name with a sign that separates settings is refused: a claim with a forgotten comma would be
+    one of a party that nobody is, and its guarantee would be lost without a word.
+    """
+    found = known_party(text)
+    if sign := next((each for each in found.name if each in SEPARATORS), ""):
+        alone = _SEPARATED.split(text, maxsplit=1)[0]
+        raise ValueError(
+            f"{text[:60]!r} is not a party: its name contains {sign!r}; write the party alone "
+            f"({alone[:60]!r}), and each setting or further party apart from it, as in "
+            'who = "project:risk", guaranteed = "80%"'
+        )
+    return found
+
+
+def known_party(text: str) -> Party:
+    """Parse a party as `str` shows it, from books or another process. Raise ValueError.
+
+    Names of users that tokens have may contain any visible sign.
+    """
     kind, colon, name = text.partition(":")
     if kind in NAMED and colon:
         if 0 < len(name) <= NAME_CHARS_MAX and name.isprintable():

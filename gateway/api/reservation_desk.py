@@ -196,9 +196,9 @@ def _whose(site: SiteContext, asker: Asker, details: Details) -> tuple[Party, Ow
     """
     groups, project = site.config.groups, READ.text(details, "project", 200, least=0)
     by = owner_of(groups, asker.user, project)
-    text = READ.text(details, "who", 200, least=0) or f"user:{asker.user}"
+    text = READ.text(details, "who", 200, least=0)
     try:
-        who = read_party(text)
+        who = read_party(text) if text else Party(PartyKind.USER, asker.user)
     except ValueError as error:
         raise CantReserve(str(error)) from None
     if not asker.is_operator:

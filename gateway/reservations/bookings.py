@@ -34,7 +34,7 @@ from gateway.scheduler.broker import Broker
 from gateway.scheduler.model.effects import Effect, Remark, Write
 from policies.access.entitlements import Work
 from policies.access.windows import WindowSpan
-from policies.parties import Owner, read_party
+from policies.parties import Owner, known_party
 from policies.reservations.reservations import (
     BOOKED_MAX,
     NAMED,
@@ -138,7 +138,7 @@ class Bookings:
         check_span(self._owner, slots, from_s, until_s, utc_s)
         if len(self.open) >= BOOKED_MAX:
             raise CantReserve(f"too many open reservations here: {BOOKED_MAX:,} is the limit")
-        party = read_party(who)
+        party = known_party(who)
         own = sum((each.by.site, each.by.user) == (by.site, by.user) for each in self.open.values())
         if own >= ONES_MAX:
             raise CantReserve(f"too many open reservations of {by.user} here: {own} of {ONES_MAX}")
@@ -439,7 +439,7 @@ def reservation_of(row: ReservationKept) -> Reservation:
     return Reservation(
         id=row.reservation,
         pool=row.pool,
-        who=read_party(row.who),
+        who=known_party(row.who),
         slots=row.slots,
         from_s=row.from_s,
         until_s=row.until_s,

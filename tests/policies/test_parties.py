@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.parties import ALL, OTHERS, OURS, Owner, Party, PartyKind, read_party
+from policies.parties import ALL, OTHERS, OURS, Owner, Party, PartyKind, known_party, read_party
 
 ADA = Owner("ada", "quants", "risk")
 BEN = Owner("ben@paris", "", "risk", "paris")
@@ -45,6 +45,23 @@ def test_names_are_read_whole():
 def test_what_names_nobody_is_refused(text):
     with pytest.raises(ValueError, match="is not a party: use one of user:NAME"):
         read_party(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "sign", "alone"),
+    [
+        ("project:risk guaranteed=80%", "=", "project:risk"),
+        ("user:ann, borrows=0", ",", "user:ann"),
+        ("site:paris,site:lyon", ",", "site:paris"),
+        ("project:fx 80%", "%", "project:fx 80"),
+        ("group:quants=3", "=", "group:quants"),
+    ],
+)
+def test_a_setting_that_was_read_as_a_part_of_a_name_is_refused(text, sign, alone):
+    with pytest.raises(ValueError, match="is not a party: its name contains") as found:
+        read_party(text)
+    assert f"{sign!r}; write the party alone ({alone!r})" in str(found.value)
+    assert str(known_party(text)) == text  # of a user whose token says so, in books
 
 
 def test_rights_are_those_of_all_groups_and_the_first_one_counts():

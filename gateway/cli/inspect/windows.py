@@ -43,7 +43,7 @@ from policies.access.windows import PoolRules, Window, WindowPlan, WindowSpan, r
 from policies.calendar.crons import Cron
 from policies.calendar.hours import show_days
 from policies.calendar.validity import During, valid_span
-from policies.parties import Owner, read_party
+from policies.parties import Owner, known_party
 from policies.reservations.reservations import (
     Reservation,
     ReservationRules,
@@ -195,7 +195,7 @@ def _reserved(reach: DialOptions, site: str) -> list[Reservation]:
     return [
         Reservation(
             **{name: each[name] for name in names},
-            who=read_party(each["who"]),
+            who=known_party(each["who"]),
             by=Owner(each["user"]),
             made_at_s=UtcS(each["made_s"]),
             state=ReservationState.BOOKED,

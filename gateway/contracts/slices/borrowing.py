@@ -30,7 +30,7 @@ from gateway.scheduler.model.budget_accounts import BudgetAccounts, BudgetSpent
 from gateway.scheduler.model.effects import PeerSide
 from policies.calendar.periods import PeriodLength, read_zone
 from policies.costs.budgets import Budget, BudgetAccount
-from policies.parties import read_party
+from policies.parties import known_party
 
 AGAIN_S: Final = 0.25  # between two requests, while the owner gives enough
 ANSWER_S: Final = 2.0  # time-out of a request; and the pause after a refusal
@@ -315,4 +315,4 @@ def former_budget(row: SliceHeld) -> Budget:
     """Return the budget of a stored account, as it was configured when that was opened."""
     span = None if row.span == EVER else PeriodLength(row.span)
     zone = read_zone(row.zone)
-    return Budget(row.budget, read_party(row.party), row.unit, 1, span, zone, owner=row.owner)
+    return Budget(row.budget, known_party(row.party), row.unit, 1, span, zone, owner=row.owner)

@@ -35,6 +35,8 @@ ERRORS = [
     ('walltime = "04:00:00"', "walltime = 4", "walltime", "walltime: 4 has no unit: write 4s"),
     ('walltime = "04:00:00"', 'walltime = "04:00"', "walltime", "or 04:00:00"),
     ('who = "site:paris"', 'who = "paris"', '"paris"', "claims[1].who: 'paris' is not a party"),
+    ('who = "site:paris"', 'who = "site:paris guaranteed=1"', '"site:paris guaranteed=1"',
+     "claims[1].who: 'site:paris guaranteed=1' is not a party: its name contains '='"),
     ('"group:quants", "project', '"group:quant", "project', "group:quant\"",
      "group 'quant' not found in [groups]"),
     ('name = "cloud"', 'name = "hpc"  # again', "# again", "another pool has the same name"),

@@ -20,3 +20,10 @@ def test_two_names_of_a_rule_are_refused():
     done = CliRunner().invoke(cli, ["rules", "remove", "budget", "desk", "--name", "day"])
     assert done.exit_code == 2
     assert "two names are given, 'desk' and --name 'day'" in done.output
+
+
+def test_a_claim_with_a_forgotten_comma_is_refused_before_the_gateway_is_asked():
+    claim = ["--claim", "project:risk guaranteed=80%"]
+    done = CliRunner().invoke(cli, ["window", "add", "risk", "w", "--from", "1:00", *claim])
+    assert done.exit_code == 2
+    assert 'write a comma between the party and each KEY=VALUE, as in "project:risk' in done.output

@@ -14,6 +14,7 @@ from gateway.cli.operate.trust import rights
         ("pools=cpu klass=x", "a rule has no 'klass': write"),
         ("slots=many", "'slots=many' has no value that fits: write"),
         ("all=yes", "'all=yes' has no value that fits: write"),
+        ("pools=cpu,slots=100", "'pools=cpu,slots=100' has two settings: write a blank between"),
     ],
 )
 def test_the_wrong_word_of_a_rule_is_named(rule, said):

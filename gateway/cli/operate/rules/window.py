@@ -105,6 +105,12 @@ def _window_options(command: _Command) -> _Command:
 
 def _claim(text: str) -> dict[str, Any]:
     who, *parts = (part.strip() for part in text.split(","))
+    if "=" in who:  # the gateway refuses it too, without a word of this option
+        raise click.BadParameter(
+            f"{who!r}: write a comma between the party and each KEY=VALUE, as in "
+            '"project:risk, guaranteed=80%"',
+            param_hint="--claim",
+        )
     found: dict[str, Any] = {"who": who}
     for part in parts:
         key, equals, value = part.partition("=")

@@ -102,6 +102,11 @@ def parse_rule(text: str, verb: Verb, *, permits: bool) -> dict[str, Any]:
         if name not in _RULE_WORDS:
             near = suggest(name, _RULE_WORDS)
             raise click.BadParameter(f"a rule has no {name!r}{near}: write {_RULE_HELP}")
+        if "=" in value:  # a limit behind a comma would be a name, and limit nothing
+            raise click.BadParameter(
+                f"{word!r} has two settings: write a blank between them, as in "
+                '"pools=cpu slots=100"'
+            )
         if name in ("pools", "projects", "classes", "sites") and all(value.split(",")):
             details[name] = frozenset(value.split(","))
         elif name == "slots" and value.isdigit():
