@@ -237,6 +237,8 @@ class RuleKeeper:
                 )
             if each.content is None and each.key not in before:
                 raise SettingError(_absent(each.key, before))
+            if each.content is None:
+                _check_stays_away(self.history, each.key, from_s, until_s)
         number = self.history.next_number
         change = RuleChange(number, from_s, utc_s, author, source, tuple(edits), until_s, reason)
         changes = [change]
@@ -497,6 +499,31 @@ def _absent(key: RuleKey, before: Rules) -> str:
     more = ", …" if len(names) > SHOWN_MAX else ""
     known = f": there are {', '.join(names[:SHOWN_MAX])}{more}" if names else ""
     return f"{key}: no such rule exists then{known}"
+
+
+def _check_stays_away(history: RuleHistory, key: RuleKey, from_s: UtcS, until_s: UtcS) -> None:
+    """Raise SettingError if a planned change would set a rule again after its removal.
+
+    The change is named and not cancelled: it may set other rules, too.
+    """
+    again = [
+        each
+        for each in history.planned(from_s)
+        if each.from_s < until_s
+        and any(edit.key == key and edit.content is not None for edit in each.edits)
+    ]
+    if not again:
+        return
+    named = " and ".join(
+        f"change {each.number}, planned from {show_time(each.from_s)} on"
+        for each in again[:NAMED_MAX]
+    )
+    more = " and others" if len(again) > NAMED_MAX else ""
+    orders = ", ".join(f"`gridfed rules cancel {each.number}`" for each in again[:NAMED_MAX])
+    raise SettingError(
+        f"{key} would be back after its removal, by {named}{more}: cancel first ({orders}), "
+        "or remove it from a later time on with --at"
+    )
 
 
 def _check_span(from_s: UtcS, until_s: UtcS, utc_s: UtcS) -> None:

@@ -235,6 +235,26 @@ def test_a_change_that_a_planned_one_does_not_fit_is_refused(world):
     assert world.windows == ["night"]
 
 
+@pytest.mark.parametrize(
+    ("key", "content"), [(NIGHT, [{**NIGHT_TABLE, "to": "05:00"}]), (PRICE, "0.05 USD")]
+)
+def test_a_rule_that_a_planned_change_would_set_again_is_not_removed_before_that(
+    world, key, content
+):
+    keeper = world.start()
+    change(keeper, key, content, from_s=NOON_S + 3600)
+    for until_s in ({}, {"until_s": NOON_S + 7200}):
+        with pytest.raises(SettingError, match=r"back after its removal, by change 2, planned .*"):
+            change(keeper, key, None, **until_s)
+    with pytest.raises(SettingError, match="gridfed rules cancel 2"):
+        change(keeper, key, None)
+    change(keeper, key, None, until_s=NOON_S + 1800, is_dry=True)  # to be back before that
+    change(keeper, key, None, from_s=NOON_S + 3600, is_dry=True)  # after the planned one
+    trio.run(partial(keeper.change, is_dry=False), partial(keeper.propose_cancel, 2))
+    change(keeper, key, None)
+    assert key not in keeper.history.at(NOON_S + 10**6)
+
+
 def test_only_what_is_still_to_come_can_be_cancelled(world):
     keeper = world.start()
     change(keeper, PRICE, "0.08 USD", from_s=NOON_S + 100, until_s=NOON_S + 200)
