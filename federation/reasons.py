@@ -117,7 +117,7 @@ TEXTS: Final[Mapping[Reason, str]] = MappingProxyType(
         Reason.ADVERT_STALE: "the site has not been heard from for too long",
         Reason.SITE_RESTING: "the site is in back-off after a refusal or a timeout",
         Reason.NO_SLOTS: "no slot is free for it now",
-        Reason.WINDOW_CLOSED: "the window closes before a task would end",
+        Reason.WINDOW_CLOSED: "the window is closed to it, or closes before a task would end",
         Reason.OVER_CLAIM: "the claim of its owner on the pool is used up",
         Reason.OVER_ENTITLEMENT: "the entitlement of its owner is used up",
         Reason.WAITS_FOR_WINDOW: "the job waits for a window to open",

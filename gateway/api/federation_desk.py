@@ -13,7 +13,7 @@ from gateway.api.context import BadQuestion, SiteContext
 from gateway.api.views import federation_views, work_views
 from gateway.api.views.budget_views import of_job
 from gateway.api.views.job_limits import limits_of
-from gateway.api.views.pool_loads import note_waits, with_drains
+from gateway.api.views.pool_loads import note_waits, with_causes
 from gateway.config.groups import owner_of
 from gateway.config.site import python_minor
 from gateway.contracts.planning.limits import is_too_late
@@ -153,7 +153,7 @@ def _dry_run(
     spec = spending.denominated(spec)
     decision = site.exchange.deciding.decide(spec, tasks, utc_s, task_s)
     own, broker = site.config.name, site.broker
-    found = with_drains(decision, broker, own, utc_s).to_plain()
+    found = with_causes(decision, spec, broker, own, utc_s).to_plain()
     yield
     note_waits(found, broker, own)
     yield

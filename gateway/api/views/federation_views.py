@@ -11,7 +11,7 @@ from federation.clocks import UtcS
 from federation.messages.adverts import Outlook, SiteAdvert
 from federation.money import format_money
 from gateway.api.views.job_limits import limits_of_job, why_not
-from gateway.api.views.pool_loads import note_waits, with_drains
+from gateway.api.views.pool_loads import note_waits, with_causes
 from gateway.api.views.work_views import notes
 from gateway.base.tags import PROBE_TAG
 from gateway.contracts.exchange import Exchange
@@ -163,8 +163,8 @@ def explain_job(
         approved: the sites that are approved here; None for a single site.
     """
     left = max(1, job.waiting or job.in_flight or (job.total or 0) - len(job.ended))
-    decision = with_drains(
-        exchange.deciding.decide_for(job, left, utc_s), broker, exchange.site, utc_s
+    decision = with_causes(
+        exchange.deciding.decide_for(job, left, utc_s), job.spec, broker, exchange.site, utc_s
     )
     found = decision.to_plain()
     yield

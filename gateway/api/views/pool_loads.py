@@ -1,7 +1,8 @@
-"""What stands before new work at this site's pools: drains, and tasks of unknown duration. Pure.
+"""What stands before new work at this site's pools: rules, drains, tasks of unknown length. Pure.
 
-A decision is made from adverts: one says that a pool drains, and not by whose order or until when,
-and a task whose duration nobody knows is no load. An explanation has the broker, and says all that.
+A decision is made from adverts: one says that a pool has no slot or drains, and not by which rule,
+by whose order or until when, and a task whose duration nobody knows is no load. An explanation has
+the broker, and says all that.
 """
 
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from gateway.scheduler.model import matching
 from gateway.scheduler.model.events import Drainer
 from gateway.scheduler.model.jobs import Job, Worker
 from gateway.scheduler.model.present_slots import busy_slots
+from gateway.scheduler.model.terms import JobSpec
 from policies.placement.decisions import Decision
 from policies.placement.market import Candidate
 from policies.placement.placement import Refusal
@@ -30,14 +32,27 @@ DRAINERS: Final = {
 }
 
 
-def with_drains(decision: Decision, broker: Broker, site: str, utc_s: UtcS) -> Decision:
-    """Replace the refusals of this site's pools that have only draining workers: they say why."""
+def with_causes(
+    decision: Decision, spec: JobSpec, broker: Broker, site: str, utc_s: UtcS
+) -> Decision:
+    """Replace refusals of this site's pools by their cause: a rule of the owner, or a drain.
+
+    An advert shows a pool without slots to work that its rules give none, and to work that finds
+    all its workers drained.
+    """
 
     def verdict(candidate: Candidate, refusal: Refusal) -> Refusal:
-        if candidate.key[0] != site or refusal.reason not in _IDLE:
+        own, pool = candidate.key
+        if own != site or refusal.reason not in (*_IDLE, Reason.WINDOW_CLOSED):
             return refusal
-        text = _drain_text(_workers(broker, candidate.key[1]), utc_s)
-        return Refusal(Reason.DRAINING, "{}", (text,)) if text else refusal
+        forbidden = broker.entitling.refusal_of_all(spec.work, pool)
+        if forbidden is not None and forbidden.reason is Reason.NOT_ENTITLED:
+            return forbidden
+        if refusal.reason not in _IDLE:
+            return refusal  # which says when the window opens
+        if text := _drain_text(_workers(broker, pool), utc_s):
+            return Refusal(Reason.DRAINING, "{}", (text,))
+        return forbidden or broker.occupancy.refusal_of_all(pool, spec.whose) or refusal
 
     refused = [(candidate, verdict(candidate, why)) for candidate, why in decision.refused]
     return replace(decision, refused=refused)

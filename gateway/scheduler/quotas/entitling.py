@@ -331,14 +331,19 @@ class Entitling:
         if self.bound(job, worker) != 0:
             return None
         work, pool = job.work, ELSEWHERE if worker.job else worker.offer.pool
-        verdict = self.verdict(work, pool)
-        if not verdict.is_yes:
-            reason = REASONS.get(verdict.why, Reason.NOT_ENTITLED)
-            return Refusal(reason, "is not allowed: {}", (self.text(verdict, work),))
-        figures = self._slots_text(verdict, work)
+        if (found := self.refusal_of_all(work, pool)) is not None:
+            return found
+        figures = self._slots_text(self.verdict(work, pool), work)
         return Refusal(
             Reason.OVER_ENTITLEMENT, "has reached the entitlement's limit of slots: {}", (figures,)
         )
+
+    def refusal_of_all(self, work: Work, pool: str) -> Refusal | None:
+        """Why a pool starts no task of some work now by its user's entitlements, or None."""
+        if not self.is_on or (verdict := self.verdict(work, pool)).is_yes:
+            return None
+        reason = REASONS.get(verdict.why, Reason.NOT_ENTITLED)
+        return Refusal(reason, "is not allowed: {}", (self.text(verdict, work),))
 
     def text(self, verdict: EntitlementVerdict, work: Work) -> str:
         """Explain a refusal, with the rule and its place in the file."""

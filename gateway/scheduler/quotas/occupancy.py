@@ -394,6 +394,14 @@ class Occupancy:
         figures = (_who(pool, claim), _held_until(pool.rules.now), used, most)
         return Refusal(Reason.OVER_CLAIM, words, figures)
 
+    def refusal_of_all(self, name: str, whose: Owner) -> Refusal | None:
+        """Return why a pool's claims give a party's work no slot at all now; None if they do."""
+        pool = self.pools.get(name)
+        if pool is None or not pool.total:
+            return None
+        claim = pool.claim(whose)
+        return None if pool.levels[claim].most else _closed(pool, claim)
+
     # --- pools ---------------------------------------------------------------------------------
 
     def _workers_of(self, name: str) -> Iterable[Worker]:
