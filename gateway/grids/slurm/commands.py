@@ -18,11 +18,10 @@ from federation.clocks import UtcS
 from federation.words import duration_text
 from gateway.grids.contract import FailureClass, GridFault
 from gateway.grids.slurm.asking import PLACES, ArrayRequest, joined, sbatch_options
-from gateway.grids.slurm.faults import GONE, fault_of
+from gateway.grids.slurm.faults import GONE, fault_of, read_listing
 from gateway.grids.slurm.listing import (
     Partition,
     SlurmNode,
-    parse,
     read_nodes,
     read_partition_lines,
 )
@@ -88,7 +87,7 @@ class Commands:
         """Return the known jobs."""
         # Older versions ignore the filters.
         said = await self._ask("squeue", "--json", "--me", "--states=all")
-        return await trio.to_thread.run_sync(parse, said.out, "squeue's answer")
+        return await trio.to_thread.run_sync(read_listing, "squeue", said.out)
 
     async def nodes(self, names: Sequence[str] = ()) -> Sequence[SlurmNode]:
         """Return nodes of these names; () is all, as is any other with 22.05."""
@@ -96,9 +95,7 @@ class Commands:
         if await self._get_release() < SHOW_JSON_SINCE:
             command = ["sinfo", "--json"]
         said = await self._ask(*command)
-        return await trio.to_thread.run_sync(
-            lambda: read_nodes(parse(said.out, f"the answer of {command[0]}"))
-        )
+        return await trio.to_thread.run_sync(lambda: read_nodes(read_listing(command[0], said.out)))
 
     async def partitions(self) -> Sequence[Partition]:
         """Return all partitions."""

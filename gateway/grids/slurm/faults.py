@@ -14,6 +14,7 @@ from gateway.grids.contract import FailureClass, GridFault
 from gateway.grids.slurm.listing import parse
 
 TEXT_MAX: Final = 400
+NUMBERS: Final = ("error_number", "error_code", "errno")  # of an error in JSON, by version
 GONE: Final = re.compile(
     r"invalid job id|already completing or completed|job has already finished", re.IGNORECASE
 )
@@ -33,6 +34,7 @@ KNOWN: Final[tuple[tuple[str, FailureClass, str], ...]] = (
     ("connection timed out", _A, "slurmctld or slurmrestd does not answer"),
     ("transport endpoint is not connected", _A, "the connection to slurmctld was lost"),
     ("zero bytes were transmitted", _A, "the connection to slurmctld was lost"),
+    ("unspecified error", _A, "slurmctld gave no list: check that it runs"),
     ("communication connection failure", _A, "slurmctld is not running"),
     ("error receiving", _A, "the connection to slurmctld was lost"),
     ("error sending", _A, "the connection to slurmctld was lost"),
@@ -157,11 +159,28 @@ def read_answer(status: int, body: bytes) -> tuple[Mapping[str, Any], str]:
         if status == 200:
             raise
         return {}, body[:200].decode(errors="replace") or f"HTTP {status}"
-    errors = data.get("errors")
-    said = list(_errors(errors if isinstance(errors, list) else ()))
+    said = errors_in(data)
     if not said and status != 200:
         said = [f"HTTP {status}"]
     return data, "\n".join(said)
+
+
+def read_listing(command: str, out: bytes) -> Mapping[str, Any]:
+    """Return the answer of a command with --json. Raises GridFault.
+
+    With 22.05 `squeue` and `sinfo` end with code 0 and an empty list where slurmctld does not
+    answer: the error is in the answer alone, and the pilots are not gone.
+    """
+    data = parse(out, f"the answer of {command}")
+    if said := errors_in(data):
+        raise fault_of(command, "\n".join(said))
+    return data
+
+
+def errors_in(data: Mapping[str, Any]) -> list[str]:
+    """Return the errors that an answer in JSON lists."""
+    errors = data.get("errors")
+    return list(_errors(errors if isinstance(errors, list) else ()))
 
 
 def _errors(errors: Iterable[Any]) -> Iterable[str]:
@@ -170,7 +189,7 @@ def _errors(errors: Iterable[Any]) -> Iterable[str]:
             continue
         words = (each.get(key) for key in ("error", "description"))
         said = ": ".join(word for word in words if isinstance(word, str) and word)
-        number = each.get("error_number", each.get("error_code"))
+        number = next((each[key] for key in NUMBERS if key in each), None)
         if said or number:
             yield said or f"error {number}"
 

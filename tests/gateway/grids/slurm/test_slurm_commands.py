@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.grids.contract import Launch, Order, Shape
+from gateway.grids.contract import FailureClass, GridFault, Launch, Order, Shape
 from gateway.grids.slurm.asking import request_of
 from gateway.grids.slurm.commands import Commands
 from gateway.grids.slurm.settings import SlurmSettings
@@ -35,3 +35,28 @@ async def test_sbatch_is_found_where_the_others_are_and_its_job_has_a_plain_path
     assert given["PATH"] == request.environment["PATH"]
     assert given["GRIDFED_SECRET"] == "s"
     assert "OURS_ALONE" not in given
+
+
+NO_CONTROLLER = """\
+#!/bin/sh
+cat <<EOF
+{"errors": [{"description": "Failed while looking for jobs", "error_number": -1,
+             "error": "Unspecified error", "source": "slurm_load_jobs"}], "jobs": [], "nodes": []}
+EOF
+"""
+
+
+@pytest.mark.parametrize("command", ["squeue", "scontrol"])
+async def test_a_command_that_ends_well_with_an_error_in_its_answer_is_a_fault(
+    command, tmp_path, monkeypatch
+):
+    # As 22.05 does without a slurmctld: an empty list would mean that all pilots are gone.
+    (tmp_path / command).write_text(NO_CONTROLLER)
+    (tmp_path / command).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    commands = Commands(SlurmSettings("main", "/opt/gridfed/bin/python"))
+    commands._release = (24, 11)  # `sinfo --json` before 23.02
+    asked = commands.jobs if command == "squeue" else commands.nodes
+    with pytest.raises(GridFault, match=f"{command}: slurmctld gave no list: check") as found:
+        await asked()
+    assert found.value.failure_class is FailureClass.AGAIN
