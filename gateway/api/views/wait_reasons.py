@@ -90,7 +90,12 @@ def of_workers(number: int, text: str, everyone: int = 0, noun: str = "worker") 
 
 
 def _elsewhere(broker: Broker, job: Job, utc_s: UtcS) -> str:
-    """Say that a job waits for slots at other sites, and that the bought ones are taken."""
+    """Say that a job waits for the pools of its plan: own ones, or slots at other sites."""
+    own = sorted(each for each in broker.tariffs if (job.places or {}).get(each, 0) >= 1)
+    if own:
+        return _unmanned(broker, own)
+    if not broker.peers.may_run(job.spec):
+        return "its plan gives no pool of this site a task of it now: `gridfed explain` says why"
     text = "its plan sends it to other sites, and no slot there is bought for it yet"
     bought = [each for each in broker.workers.values() if each.job not in ("", job.id)]
     if not bought:
@@ -104,6 +109,15 @@ def _elsewhere(broker: Broker, job: Job, utc_s: UtcS) -> str:
     pools = ", ".join(sorted({each.offer.pool for each in bought}))
     text += f"; those bought at {pools} serve other jobs"
     return text if soonest_s is None else f"{text}, the first about {duration_text(soonest_s)} more"
+
+
+def _unmanned(broker: Broker, pools: Sequence[str]) -> str:
+    """Say that a job waits for the first workers of own pools."""
+    named = " and ".join(pools)
+    text = f"its plan sends it to {named}, which {'has' if len(pools) == 1 else 'have'} no worker"
+    if set(pools) <= broker.growth.keys():
+        return f"{text} yet: workers are started there on demand (`gridfed scale --why`)"
+    return f"{text} now: `gridfed status` says what happened"
 
 
 def _busy(broker: Broker, job: Job, utc_s: UtcS) -> str:

@@ -37,6 +37,7 @@ from gateway.scheduler.model.effects import (
 from gateway.scheduler.model.stored_terms import answer_ended, stored_terms
 from gateway.scheduler.model.terms import Warrant
 from gateway.scheduler.quotas.accounts import ClientLimits
+from policies.placement.autoscaling import PoolGrowth
 from policies.placement.placement import CapacityOffer
 from policies.tariffs import Tariff
 
@@ -1336,6 +1337,34 @@ def test_why_a_job_waits_names_what_its_client_has_not_done() -> None:
     assert [each["reason"] for each in work_views.why_waiting(world.broker, job, world.now_s)] == [
         "draining"
     ]
+
+
+@pytest.mark.parametrize(
+    ("places", "has_peers", "text"),
+    [
+        ({"hpc": 3.0}, False, "its plan sends it to hpc, which has no worker yet: workers are sta"),
+        ({"hpc": 3.0}, True, "its plan sends it to hpc, which has no worker yet: workers are sta"),
+        ({"fx": 3.0}, True, "its plan sends it to fx, which has no worker now: `gridfed status`"),
+        ({"fx": 2.0, "hpc": 1.0}, False, "its plan sends it to fx and hpc, which have no worker"),
+        ({}, False, "its plan gives no pool of this site a task of it now: `gridfed explain`"),
+        ({}, True, "its plan sends it to other sites, and no slot there is bought for it yet"),
+    ],
+)
+def test_work_that_waits_for_the_pools_of_its_plan_names_those_that_exist(
+    places: dict[str, float], has_peers: bool, text: str
+) -> None:
+    peers = Peers()
+    peers.runs = has_peers
+    world = BrokerWorld(slots=1, peers=peers)
+    for pool in ("hpc", "fx"):
+        world.broker.tariffs[pool] = world.broker.tariffs["local"]
+    world.do(events.PoolGrows("hpc", PoolGrowth(6, 60.0, 600.0)))
+    world.do(events.JobOpened(CLIENT, "j", spec()))
+    world.do(events.PlacesChosen("j", places))
+    world.do(events.TasksArrived(CLIENT, "j", 0, [b"0"] * 3))
+    job = world.broker.jobs["j"]
+    reasons = work_views.why_waiting(world.broker, job, world.now_s)
+    assert wait_reason(world.broker, job, reasons, world.now_s, is_nested=False).startswith(text)
 
 
 @pytest.mark.parametrize("is_nested", [False, True])
