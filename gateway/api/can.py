@@ -125,9 +125,17 @@ def load_trust(config: SiteConfig) -> TrustFiles | None:
 
 
 def answer(
-    config: SiteConfig, trust: TrustFiles | None, question: CanQuestion, usage: Usage | None = None
+    config: SiteConfig,
+    trust: TrustFiles | None,
+    question: CanQuestion,
+    usage: Usage | None = None,
+    uncovered: tuple[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Say, pool by pool, what a user may do; BadCanQuestion for an unknown group or pool."""
+    """Say, pool by pool, what a user may do; BadCanQuestion for an unknown group or pool.
+
+    Args:
+        uncovered: why the token of the question itself permits no such job, as code and sentence.
+    """
     pools = {each.name: each for each in config.pools or (PoolConfig(USUAL_POOL),)}
     whose = question.whose(config.groups)
     groups = names_of(config.groups)
@@ -143,6 +151,11 @@ def answer(
             )
         names = [question.pool]
     work = Work(whose)
+    rows = [_row(config, pools.get(name), name, work, question, trust, usage) for name in names]
+    if uncovered is not None:  # a job would be refused by its token, before any rule
+        why, text = uncovered
+        no = {"may": False, "why": why, "text": text, "rule": None, "next": None}
+        rows = [row | no for row in rows]
     return {
         "user": whose.user,
         "group": whose.group,
@@ -152,9 +165,7 @@ def answer(
         "at_s": question.at_s,
         "file": config.source,
         "warnings": list(_warnings(config, whose)),
-        "pools": [
-            _row(config, pools.get(name), name, work, question, trust, usage) for name in names
-        ],
+        "pools": rows,
     }
 
 

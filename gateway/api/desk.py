@@ -614,7 +614,8 @@ class Desk:
 
         Without a user, a group and a site the asker is meant: see `right_to`.
         """
-        if right_to("can", details).rows is RowScope.OWN:
+        is_own = right_to("can", details).rows is RowScope.OWN
+        if is_own:
             details = {**details, "user": asker.user}
         site = self._site
         entitling = site.broker.entitling
@@ -624,7 +625,8 @@ class Desk:
             trust = await site.runtime.read(can.load_trust, site.config)
             is_now = details.get("at_s") is None
             usage = can.Usage(entitling.slots_used, entitling.queued) if is_now else None
-            return can.answer(site.config, trust, question, usage)
+            uncovered = asker.uncovered(question.project) if is_own else None
+            return can.answer(site.config, trust, question, usage, uncovered)
         except GridError as error:
             raise BadQuestion(str(error)) from None
 

@@ -117,6 +117,7 @@ class Asker:
         may_see_all: whether it may see the rows of all users.
         sees_all: whether this answer shows the rows of all users.
         projects: only rows of these are shown; None: of all.
+        may_submit: whether its token, if it has one, permits jobs.
     """
 
     handle: int
@@ -125,6 +126,7 @@ class Asker:
     may_see_all: bool = False
     sees_all: bool = False
     projects: frozenset[str] | None = None
+    may_submit: bool = True
 
     def sees(self, user: str, project: str, site: str = "") -> bool:
         """Whether a row of this user and project is shown; `site` is the one that sent the work."""
@@ -143,6 +145,16 @@ class Asker:
         if not self.is_operator or self.may_see_all:
             return ""
         return "jobs of other users are shown to a token with the scope audit"
+
+    def uncovered(self, project: str) -> tuple[str, str] | None:
+        """Why the asker's token permits no job of a project, as code and sentence; or None."""
+        if not self.may_submit:
+            return Reason.SCOPE_MISSING, "this token lacks the scope for jobs: submit"
+        if self.projects is None or project in self.projects:
+            return None
+        known = ", ".join(sorted(self.projects))
+        text = f"this token does not cover project {project!r:.80}: it covers {known}"
+        return Reason.PROJECT_NOT_ALLOWED, text
 
     def owns(self, user: str, project: str) -> bool:
         """Whether the asker may read a row whole and change it: their own, of their projects."""
@@ -219,4 +231,5 @@ def asker_of(peer: Any, token: UserToken | None, right: Right, details: Mapping[
         )
     sees_all = may_see_all and (wants_all or token is not None or peer.is_local)
     may_order = is_operator(peer, token)
-    return Asker(peer.handle, peer.user, may_order, may_see_all, sees_all, projects)
+    may_submit = token is None or token.allows(Scope.SUBMIT)
+    return Asker(peer.handle, peer.user, may_order, may_see_all, sees_all, projects, may_submit)

@@ -171,6 +171,11 @@ class Entitlements:
             return rule.change
         return f"{self.file}:{rule.line}" if self.file else f"line {rule.line}"
 
+    @property
+    def _change(self) -> str:
+        """The change by command that set the list; empty: its file did."""
+        return next((each.change for each in self.rules if not each.line), "")
+
     def is_closed(self, whose: Owner) -> bool:
         """Whether this kind, this site's users or other sites, may do only what a rule allows."""
         return any(rule.allows and _is_list(rule, bool(whose.site)) for rule in self.rules)
@@ -208,6 +213,8 @@ class Entitlements:
         rule, user = verdict.rule, work.whose.user
         if rule is None:
             where = f" of {self.file}" if self.file else ""
+            if change := self._change:
+                where = f" ({change})"
             return f"no [[entitlement]]{where} allows the work of {user}"
         end = f"({self.place(rule)}: {rule})"
         match verdict.why:

@@ -60,7 +60,7 @@ def can(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Show what USER may do here, pool by pool, and the deciding rule with its line.
 
-    Without USER it shows what you may do; any token allows that. Only an operator may ask about
+    Without USER it shows what you may do with this token. Only an operator may ask about
     others.
 
     The trust book and the [[entitlement]] tables of the configuration are consulted, as for a job.
@@ -140,7 +140,9 @@ def _row(row: dict[str, Any]) -> list[Any]:
         ", ".join(row["classes"]),
         row["window"] or "",
         "" if change is None else f"{show.when(change['at_s'])}: {_then(change)}",
-        "" if rule is None else _place(rule, rule["file"].rpartition("/")[2]),
+        ("" if row["may"] else "none")
+        if rule is None
+        else _place(rule, rule["file"].rpartition("/")[2]),
     ]
 
 

@@ -188,6 +188,21 @@ async def test_a_user_asks_with_any_token_what_they_can_do_here(tmp_path):
         assert (answer.code, answer.value["user"]) == ("", "ann")
 
 
+async def test_what_a_user_can_do_is_within_the_token_of_the_question(tmp_path):
+    async def may(held, **details):
+        [row] = (await counter.ask("can", user="ann", token=held, **details)).value["pools"]
+        return row["may"], row["why"], row["text"]
+
+    async with counter_of(tmp_path) as counter:
+        held = token(Scope.SUBMIT, projects=frozenset({"fx", "risk"}))
+        assert (await may(held, project="risk"))[0]
+        for details in ({"project": "secret"}, {}):
+            found = await may(held, **details)
+            assert found[:2] == (False, "project-not-allowed")
+            assert found[2].endswith("it covers fx, risk")
+        assert (await may(token(Scope.REPORT)))[:2] == (False, "scope-missing")
+
+
 async def test_a_token_is_good_for_what_its_scopes_say(tmp_path):
     async with counter_of(tmp_path) as counter:
         for verb, scope, details in (

@@ -14,6 +14,7 @@ from gateway.base.values import ConfigError, SettingError
 from gateway.config.site import SiteConfig, check, load
 from gateway.grids.kinds import Installed
 from gateway.rules.history import RuleEdit, RuleKey, RuleKind
+from policies.access.entitlements import Work
 from policies.parties import Owner
 from simulations.world.memory.disk import Disk
 from simulations.world.memory.store import MemoryStore
@@ -430,6 +431,12 @@ def test_an_entitlement_that_is_not_in_the_file_is_cited_by_its_change(world):
     assert world.site.config.entitlements.place(rule) == "change 2, by ada"
     config = keeper.config_of(2)
     assert config.entitlements.rules[0].change == "change 2, by ada"
+    change(keeper, RuleKey(RuleKind.ENTITLEMENTS), [{"allow": "user:eve"}])
+    rules = world.site.config.entitlements
+    denied = rules.verdict(Work(Owner("ann")), "fast", "")
+    assert rules.explain(denied, Work(Owner("ann"))) == (
+        "no [[entitlement]] (change 3, by ada) allows the work of ann"
+    )
     [new] = told.change.to_plain()["entitlements"]["new"]
     assert (new["line"], new["change"]) == (0, "change 2, by ada")
     # The file gets the same rule: from then on its line is the better citation.
