@@ -16,6 +16,7 @@ from gateway.checking.kept import KeptFindings
 from gateway.config.site import SiteConfig
 from gateway.ledger.db.contracts.records import UnsettledDeliveries
 from gateway.ledger.db.errors import StoreError
+from gateway.scheduler.model.events import Drainer
 
 # Findings about the configuration that turn up while a gateway runs.
 _OF_FILES: Final = frozenset(
@@ -59,9 +60,19 @@ async def find_problems(
 def _of_pools(site: SiteContext) -> Iterator[Problem]:
     for controller in site.controllers:
         yield from problems.of_growing_pool(controller.view())
+    broker = site.broker
     workers: dict[str, int] = {}
-    for worker in site.broker.workers.values():
-        workers[worker.offer.pool] = workers.get(worker.offer.pool, 0) + 1
+    drained: dict[str, list[str]] = {}
+    open_pools = set(broker.growth)  # they start others
+    for worker in broker.workers.values():
+        pool = worker.offer.pool
+        workers[pool] = workers.get(pool, 0) + 1
+        if not worker.job and Drainer.OPERATOR in worker.drained_by:
+            drained.setdefault(pool, []).append(worker.name)
+        else:
+            open_pools.add(pool)
+    whole = {name: each for name, each in drained.items() if name not in open_pools}
+    yield from problems.of_drains(whole, is_whole_site=broker.draining)
     kinds = {pool.name: pool.kind for pool in site.config.pools}
     why = {grid.pool: grid.why_no_worker for grid in site.local_grids}
     yield from problems.of_own_pools(kinds, workers, why)

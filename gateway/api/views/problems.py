@@ -4,7 +4,7 @@ Each function takes the state of a part of the site, and yields its problems. A 
 by itself is listed while it lasts: it explains to an operator why work waits.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil
 from types import MappingProxyType
@@ -88,6 +88,29 @@ def of_own_pools(
         if kind == "local" and not workers.get(pool):
             text = f"pool {pool} has no worker: {why.get(pool, 'the gateway has not started it')}"
             yield Problem("no-worker", f"pool {pool}", text)
+
+
+def of_drains(drained: Mapping[str, Sequence[str]], *, is_whole_site: bool) -> Iterator[Problem]:
+    """Yield the drains by which this site, or a whole pool of it, takes nothing new.
+
+    Args:
+        drained: by pool, the workers of pools in which an operator has drained every one.
+        is_whole_site: whether the site takes no new jobs.
+    """
+    if is_whole_site:
+        text = "this site is drained and refuses new jobs: `gridfed drain --all --resume` ends it"
+        yield Problem("site-drained", "site", text)
+    for pool, workers in sorted(drained.items()):
+        if len(workers) == 1:
+            what, how = f"its only worker, {workers[0]},", f"`gridfed drain {workers[0]} --resume`"
+        else:
+            what, how = f"all its {len(workers):,} workers", "`gridfed drain NAME --resume`"
+        text = (
+            f"pool {pool} takes nothing new, as {what} drain{'s' * (len(workers) == 1)} by order "
+            f"of an operator: {how} ends it, of a host `gridfed drain --host HOST --resume` "
+            "(`gridfed drain --list`)"
+        )
+        yield Problem("pool-drained", f"pool {pool}", text)
 
 
 def of_partners(

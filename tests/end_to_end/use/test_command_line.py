@@ -123,7 +123,10 @@ def test_drain_and_back(make_site):
         assert future.result(timeout=300) == 16
     assert "--all" in quick("drain", *address, code=2)
     quick("drain", "--all", "--yes", *address)
-    assert answer(quick("status", "--json", *address))["state"] == "draining"
+    done = CliRunner().invoke(cli, ["status", "--json", *address])
+    found = answer(done.stdout)
+    assert (done.exit_code, found["state"]) == (1, "draining")
+    assert [each["code"] for each in found["problems"]] == ["site-drained"]
 
 
 def test_a_host_is_drained_until_it_is_resumed_whatever_restarts(make_site, tmp_path):
@@ -188,7 +191,10 @@ def test_a_waiting_job_says_why(make_site):
         assert "1 task waiting: the only worker is draining: ordered by an operator" in explained
         assert "takes nothing new: its worker drains: an operator has ordered it" in explained
         assert "has no workers now" not in explained
-        assert "1 (1 draining)" in quick("status", *address)
+        done = CliRunner().invoke(cli, ["status", *address])
+        assert done.exit_code == 1
+        assert "1 (1 draining)" in done.stdout
+        assert f"`gridfed drain {worker['name']} --resume` ends it" in done.output
         quick("drain", worker["name"], "--undo", *address)
         future.result(timeout=300)
 

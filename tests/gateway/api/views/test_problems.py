@@ -10,7 +10,9 @@ from gateway.api.views import problems
 from gateway.checking.kept import KeptFindings
 from gateway.config.pools import PoolConfig
 from gateway.ledger.db.contracts.records import UnsettledDeliveries
+from gateway.scheduler.model import events
 from policies.placement.brokering import BackoffEnd
+from policies.tariffs import Tariff
 
 FINE = {"pool": "hpc", "trouble": "", "barred": "", "failures": 0, "failed": ""}
 
@@ -26,6 +28,35 @@ def test_nothing_is_told_where_nothing_is_wrong():
     assert told(problems.of_partners({"paris": "up"}, ["paris"], {}, 0.0, {"paris": "over"})) == []
     assert told(problems.of_books([], [])) == []
     assert told(problems.of_keys("none", [])) == []
+
+
+async def test_a_site_and_a_pool_that_an_operator_has_drained_are_told(tmp_path):
+    async with counter_of(tmp_path) as counter:
+        site = counter.site
+        pool = "local"
+        site.broker.tariffs[pool] = Tariff(40_000_000, "USD", "1")
+        for handle in (71, 72):
+            site.broker.handle(events.WorkerJoined(handle, f"w{handle}", pool, 1, {}, "3.11"), 0.0)
+
+        async def found():
+            rows = await find_problems(site, KeptFindings(), is_for_all=False)
+            return {each.code: each.text for each in rows if "drained" in each.code}
+
+        site.broker.handle(events.DrainAsked(71, True), 0.0)
+        assert await found() == {}  # the other one works
+        site.broker.handle(events.DrainAsked(72, True), 0.0)
+        [(code, text)] = (await found()).items()
+        assert code == "pool-drained"
+        assert text.startswith(f"pool {pool} takes nothing new, as all its 2 workers drain by ")
+        site.broker.handle(events.DrainAsked(0, True), 0.0)
+        assert "`gridfed drain --all --resume` ends it" in (await found())["site-drained"]
+
+
+def test_the_only_worker_is_named_with_the_command_that_resumes_it():
+    [(_, subject, text)] = told(problems.of_drains({"risk": ["risk-1"]}, is_whole_site=False))
+    assert subject == "pool risk"
+    assert text.startswith("pool risk takes nothing new, as its only worker, risk-1, drains by")
+    assert "`gridfed drain risk-1 --resume` ends it" in text
 
 
 def test_database_trouble_is_told():
