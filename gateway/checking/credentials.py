@@ -100,7 +100,7 @@ def _check_token(
         findings.warn("file-exposed", subject, warning, place)
     if book is None or not text.startswith("gft1_"):
         return  # a pass, or a token of a site whose keys are not here
-    remedy = f"make another with `gridfed token --scope work --user {pool.name}`"
+    remedy = f"make another with `gridfed token --user {pool.name} --scopes work:{pool.name}`"
     try:
         token = check_token(text, book, utc_s)
     except (Untrusted, ProtocolError) as error:

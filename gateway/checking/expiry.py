@@ -25,11 +25,8 @@ def check_windows(config: SiteConfig, findings: FindingList, utc_s: UtcS) -> Non
             if isinstance(when, During):
                 if when.until_s <= utc_s + _WINDOW_S:
                     text = f"valid_until: the window {ending(when.until_s, utc_s)}"
-                    remedy = (
-                        "remove it("
-                        if when.until_s <= utc_s
-                        else " )extend it if it is still needed"
-                    )
+                    is_over = when.until_s <= utc_s
+                    remedy = "remove it" if is_over else "extend it if it is still needed"
                     findings.warn(
                         "window-expires", subject, f"{text}: {remedy}", (*place, "valid_until")
                     )

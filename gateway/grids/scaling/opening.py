@@ -158,7 +158,7 @@ def needs_token(config: SiteConfig) -> str:
         return ""
     return (
         "this site requires tokens, so its pilots need one: set token_file in [pool.scale] "
-        "(`gridfed token --scope work`)"
+        "(`gridfed token --user NAME --scopes work:POOL`)"
     )
 
 

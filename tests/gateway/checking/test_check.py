@@ -2,14 +2,17 @@
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trio
 from click.testing import CliRunner
 
+from federation.clocks import UtcS
 from federation.signed.tokens import UserToken, write_token
 from gateway.base.values import ConfigError, SettingError
 from gateway.checking import grids
+from gateway.checking.expiry import check_windows
 from gateway.checking.findings import FindingList
 from gateway.checking.whole import check_reload, check_start, examine
 from gateway.cli.main import cli
@@ -17,6 +20,9 @@ from gateway.config.site import check, load
 from gateway.grids.contract import FailureClass, GridFault, GridKind
 from gateway.grids.kinds import Installed
 from gateway.trust.keys import load_keys
+from policies.access.windows import Window, WindowPlan
+from policies.calendar.hours import Hours
+from policies.calendar.validity import During
 
 DAY_S = 86_400.0
 
@@ -99,7 +105,7 @@ def give_token(place, *, lasts_s, scopes, issued_s=None):
 @pytest.mark.parametrize(
     ("lasts_s", "scopes", "code", "text"),
     [
-        (-1.0, {"work"}, "token", "has expired; make another with `gridfed token --scope work"),
+        (-1.0, {"work"}, "token", "has expired; make another with `gridfed token --user "),
         (60 * DAY_S, {"submit"}, "token", "the token allows submit, and not work in this pool"),
         (60 * DAY_S, {"work:hpc"}, "token", "allows work:hpc, and not work in this pool"),
         (5.5 * DAY_S, {"work"}, "token-expires", "in 5 days: make another with"),
@@ -265,3 +271,19 @@ def test_findings_have_the_lines_of_their_keys(place):
         "keys": place.line_of("folder ="),
         "folder": place.line_of("environments.links"),
     }
+
+
+@pytest.mark.parametrize(
+    ("until_s", "text"),
+    [
+        (2.5 * DAY_S, "expires on 1970-01-03, in 1 day: extend it if it is still needed"),
+        (1.0 * DAY_S, "has expired on 1970-01-02: remove it"),
+    ],
+)
+def test_a_window_that_ends_is_told_in_a_sentence(until_s, text):
+    window = Window("lunch", During(Hours(12 * 3600, 13 * 3600), until_s=UtcS(until_s)))
+    pool = SimpleNamespace(name="risk", plan=WindowPlan((window,)))
+    findings = FindingList()
+    check_windows(SimpleNamespace(pools=[pool]), findings, UtcS(1.2 * DAY_S))
+    [found] = findings
+    assert found.text == f"valid_until: the window {text}"
