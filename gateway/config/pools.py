@@ -146,13 +146,6 @@ class PoolConfig:
         return self.is_delegated or (rules is not None and rules.takes_others)
 
     @property
-    def is_bare(self) -> bool:
-        """Whether own users' tasks run as the gateway's user on its host, after `settled`."""
-        return self.kind == "local" and (
-            self.user == OWN_USER or (self.user == ANY_USER and os.geteuid() != 0)
-        )
-
-    @property
     def facts(self) -> PoolFacts:
         """The pool's facts in our advert, beside those that its workers report."""
         return PoolFacts(self.promised, self.region, self.jurisdiction)

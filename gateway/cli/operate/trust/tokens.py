@@ -1,5 +1,7 @@
 """Tokens of users: gridfed token, which makes one; gridfed tokens list, gridfed tokens revoke."""
 
+import os
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -18,6 +20,9 @@ from gateway.cli.operate.trust.ordering import (
     validity_s,
 )
 from gateway.cli.shared import show
+from gateway.config.environments import ANY_USER
+from gateway.config.pools import PoolConfig
+from gateway.worker.isolation.users import UserUnavailable, find_user
 
 BARE: Final = (
     "tasks of this site's users run there as the gateway's user, so the holder of this token can "
@@ -123,7 +128,34 @@ def _of_bare_pools(config_path: str | None, token: dict[str, Any]) -> list[str]:
     if Scope.SUBMIT.value not in token["scopes"] or config.name not in token["sites"]:
         return []
     settled = (pool.settled(is_federated=config.federation is not None) for pool in config.pools)
-    return [f"pool {pool.name}: {BARE}" for pool in settled if pool.is_bare]
+    return [f"pool {pool.name}: {BARE}" for pool in settled if _runs_bare(pool, config.state_path)]
+
+
+def _runs_bare(pool: PoolConfig, state: Path) -> bool:
+    """Whether own users' tasks run as the gateway's user on this host.
+
+    Also where another user is wanted and not possible, as the pool's worker finds: then tasks run
+    as its own user, and the log says so.
+
+    Args:
+        pool: after `settled`.
+        state: the folder of the gateway's state, whose owner is the gateway's user.
+    """
+    if pool.kind != "local":
+        return False
+    if pool.user == ANY_USER and not _is_roots(state):
+        return True
+    try:
+        return find_user(pool.user) is None
+    except UserUnavailable:
+        return pool.user == ANY_USER  # with a name its worker does not start
+
+
+def _is_roots(folder: Path) -> bool:
+    try:
+        return folder.stat().st_uid == 0
+    except OSError:
+        return os.geteuid() == 0
 
 
 def _split(text: str | None) -> list[str] | None:
