@@ -48,9 +48,12 @@ def test_a_quoted_command_exists_and_takes_its_options(line: str, path: str) -> 
         command, words = found, words[1:]
     assert command is not cli, f"{path}: `gridfed {line}` is no command"
     if isinstance(command, click.Group):
-        assert not words or command.invoke_without_command or words[0].startswith(("x", "-")), (
-            f"{path}: `gridfed {line}`: no command {words[0]!r}"
-        )
+        assert (
+            not words
+            or command.invoke_without_command
+            or words[0].isupper()
+            or words[0].startswith(("x", "-"))
+        ), f"{path}: `gridfed {line}`: no command {words[0]!r}"
     known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
     options = {word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)}
     assert options <= {*known, "--help", "--version"}, f"{path}: `gridfed {line}`"
