@@ -10,7 +10,7 @@ import pytest
 
 from gateway.cli.main import cli
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[1]
 QUOTED = re.compile(r"`gridfed ([a-z][^`\n]*)`")
 
 
