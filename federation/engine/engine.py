@@ -62,6 +62,7 @@ from federation.messages.messages import (
     SendAgain,
 )
 from federation.messages.printed import joined, stream_of
+from federation.objects.labels import told_label
 from federation.objects.open_calls import SealedCall
 from federation.objects.references import any_has_references
 from federation.payload import SealedFunction
@@ -353,7 +354,7 @@ class ClientEngine:
             printed = joined(message.prints, message.streams)
             self._leading.printed += [(row[1], stream_of(row)) for row in printed]
         if message.label:
-            stream.tell_label(message.label)
+            stream.told_label = told_label(message.label).words
         if message.left:
             self.objects.arrived(outcomes, stream.opening.project, stream.label)
             self._fetcher.add(Arrived(stream, message.first, outcomes))

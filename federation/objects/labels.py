@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final
 
+from federation.errors import ProtocolError
+
 WORDS_MAX: Final = 64
 WORD_CHARS_MAX: Final = 60  # of a name, as in [[residency]]
 SOURCES_MAX: Final = 8  # names of what a label is of, for people
@@ -143,6 +145,14 @@ def conflict(labels: Iterable[DataLabel]) -> str:
             if one.within(other).is_nowhere:
                 return f"{other.title}, and {one.title}: no place is left for a task of both"
     return f"no place is left for a task of all: {'; '.join(each.title for each in found[:8])}"
+
+
+def told_label(words: Iterable[str]) -> DataLabel:
+    """Read the words of a label in a message. Raises ProtocolError."""
+    try:
+        return read_label(words)
+    except (TypeError, ValueError) as error:
+        raise ProtocolError(f"the label of data is not valid: {error}") from None
 
 
 def read_label(words: Any, home: str = "") -> DataLabel:

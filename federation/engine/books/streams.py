@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from federation.engine.books.asked_back import AskedBack
-from federation.errors import FAILURES, ProtocolError
+from federation.errors import FAILURES
 from federation.messages.messages import Cancel, CloseJob, HoldChanged, OpenJob, Tasks
 from federation.objects.labels import UNLABELLED, DataLabel, read_label
 from federation.objects.open_calls import InputFailure, OpenCall, SealedCall
@@ -177,13 +177,6 @@ class Stream:
         """Where its results may lie, as far as this client knows."""
         words = (*self.opening.wishes.get("label", ()), *self.told_label)
         return read_label(words).named(f"a result of {self.opening.name}") if words else UNLABELLED
-
-    def tell_label(self, words: Iterable[str]) -> None:
-        """Take the label of results by the word of the gateway. Raises ProtocolError."""
-        try:
-            self.told_label = read_label(words).words
-        except (TypeError, ValueError) as error:
-            raise ProtocolError(f"the label of results is not valid: {error}") from None
 
     # --- calls ---------------------------------------------------------------------------------
 
