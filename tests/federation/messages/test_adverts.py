@@ -51,6 +51,7 @@ FULL = make_pool(
     slot_work_s=1200.0,
     draining=True,
     inputs=True,
+    labels=True,
     receive_nanos=11,
     send_nanos=12,
 )
