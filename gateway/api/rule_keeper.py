@@ -9,7 +9,7 @@ there at its next start. The configuration that a change leads to is read and ch
 now and of each planned time: a mistake leaves all as it was.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -30,7 +30,7 @@ from gateway.ledger.db.records import Record
 from gateway.ledger.db.rules.records import RuleChangeCancelled
 from gateway.ledger.db.rules.store import RuleStore
 from gateway.rules.books import history_of, records_of
-from gateway.rules.document import rules_of, with_rules
+from gateway.rules.document import rules_of, texts_in, with_rules
 from gateway.rules.history import (
     CHANGED_SINCE,
     EDITS_MAX,
@@ -44,6 +44,7 @@ from gateway.rules.history import (
     overridden,
 )
 from gateway.runtime.recovery import used_before
+from policies.parties import is_odd, keeping
 
 LOOK_S: Final = 1.0  # how often planned changes are looked for
 NAMED_MAX: Final = 10  # rules in a line of the log
@@ -112,6 +113,7 @@ class RuleKeeper:
         self._due_at_s: UtcS | None = None
         self._is_open = False
         self.history = RuleHistory()
+        self._odd_parties: Set[str] = frozenset()  # of stored rules that no new one may have
 
     # --- proposals -----------------------------------------------------------------------------
 
@@ -148,7 +150,8 @@ class RuleKeeper:
         begins_at_s = next(each.from_s for each in self.history.changes if each.number == version)
         file = with_rules(self._file.file, self._file.rules, self.history, begins_at_s)
         try:
-            return _cited(parse(file, self._kinds), self.history, begins_at_s)
+            with keeping(self._odd_parties):
+                return _cited(parse(file, self._kinds), self.history, begins_at_s)
         except (ConfigError, SettingError) as error:
             return f"the rules of version {version} don't fit the present file: {error}"
 
@@ -324,7 +327,8 @@ class RuleKeeper:
     def _configured(self, file: RuledFile, history: RuleHistory, utc_s: UtcS) -> SiteConfig:
         """Return the whole configuration by the rules that are in force at a time."""
         present = self._site.config
-        read = parse(with_rules(file.file, file.rules, history, utc_s), self._kinds)
+        with keeping(self._odd_parties):
+            read = parse(with_rules(file.file, file.rules, history, utc_s), self._kinds)
         read = _cited(read, history, utc_s)
         if present.given:
             read = replace(read, pools=with_local(read.pools, present.given), given=present.given)
@@ -347,6 +351,8 @@ class RuleKeeper:
             ConfigError: the file and the rules in the books are no configuration together.
         """
         self.history = history_of(store.changes())
+        stored = [each.content for change in self.history.changes for each in change.edits]
+        self._odd_parties = {each for each in texts_in(stored) if is_odd(each)}
         if not self._site.config.source:
             return self._site.config, ()
         try:
@@ -362,6 +368,12 @@ class RuleKeeper:
             many = count(len(found.history.changes[-1].edits), "rule")
             self._say(f"rules: {many} imported from {config.source} as change {found.number}")
         self._say_overridden(found)
+        in_force = texts_in([*self.history.at(self.effective_utc_s()).values()])
+        for each in sorted(self._odd_parties.intersection(in_force)):
+            self._say(
+                f"rules: {each!r} is a party that nobody is: a comma is missing, or one party is "
+                "two. Find it by `gridfed rules export`, and change or end that rule"
+            )
         return config, found.records
 
     async def reload(self, author: str, *, is_dry: bool) -> Proposal:

@@ -201,3 +201,15 @@ def _rows(spans: Iterable[RuleSpan]) -> Iterator[dict[str, Any]]:
 
 def _iso_text(at_s: UtcS) -> str:
     return datetime.fromtimestamp(float(at_s), UTC).isoformat()
+
+
+def texts_in(content: Content) -> Iterator[str]:
+    """Yield every text in the content of rules, at any depth."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, Mapping):
+        for each in content.values():
+            yield from texts_in(each)
+    elif isinstance(content, Iterable):
+        for each in content:
+            yield from texts_in(each)

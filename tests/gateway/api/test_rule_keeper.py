@@ -14,6 +14,7 @@ from gateway.base.values import ConfigError, SettingError
 from gateway.config.site import SiteConfig, check, load
 from gateway.grids.kinds import Installed
 from gateway.rules.history import RuleEdit, RuleKey, RuleKind
+from policies import parties
 from policies.access.entitlements import Work
 from policies.parties import Owner
 from simulations.world.memory.disk import Disk
@@ -444,3 +445,23 @@ def test_an_entitlement_that_is_not_in_the_file_is_cited_by_its_change(world):
     reload(keeper)
     [rule] = world.site.config.entitlements.rules
     assert world.site.config.entitlements.place(rule) == "gateway.toml:16"
+
+
+def test_a_stored_rule_whose_party_no_new_one_may_have_is_kept_and_told(world, monkeypatch):
+    odd = "project:risk guaranteed=80%"
+    claims = [{"who": odd}]
+    with monkeypatch.context() as before:
+        before.setattr(parties, "SEPARATORS", frozenset())  # as the version that took it
+        change(world.start(), NIGHT, [{**NIGHT_TABLE, "claims": claims}])
+    world.utc_s += 60
+    keeper = world.start()
+    [told] = [each for each in world.said if "is a party that nobody is" in each]
+    assert odd in told
+    change(keeper, PRICE, "0.08 USD")
+    with pytest.raises(SettingError, match="is not a party: its name contains"):
+        other = {"name": "noon", "from": "12:00", "to": "13:00", "claims": [{"who": "user:a=b"}]}
+        change(keeper, RuleKey(RuleKind.WINDOW, "fast", "noon"), [other])
+    change(keeper, NIGHT, [NIGHT_TABLE])
+    world.said.clear()
+    world.start()
+    assert not any("is a party that nobody is" in each for each in world.said)
