@@ -458,9 +458,10 @@ def test_a_stored_rule_whose_party_no_new_one_may_have_is_kept_and_told(world, m
     [told] = [each for each in world.said if "is a party that nobody is" in each]
     assert odd in told
     change(keeper, PRICE, "0.08 USD")
+    noon = RuleKey(RuleKind.WINDOW, "fast", "noon")
+    other = {"name": "noon", "from": "12:00", "to": "13:00", "claims": [{"who": "user:a=b"}]}
     with pytest.raises(SettingError, match="is not a party: its name contains"):
-        other = {"name": "noon", "from": "12:00", "to": "13:00", "claims": [{"who": "user:a=b"}]}
-        change(keeper, RuleKey(RuleKind.WINDOW, "fast", "noon"), [other])
+        change(keeper, noon, [other])
     change(keeper, NIGHT, [NIGHT_TABLE])
     world.said.clear()
     world.start()
