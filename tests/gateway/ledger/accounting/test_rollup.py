@@ -29,6 +29,7 @@ from gateway.ledger.db.checks import NUMBER_LIMIT
 from gateway.ledger.db.contracts.records import (
     ContractEnded,
     ContractOpened,
+    MoveProved,
     Posted,
     PostingSettled,
 )
@@ -355,6 +356,24 @@ def test_objects_that_moved_become_a_row_for_each_hour(
         assert store.usage.totals([Dimension.KIND]) == before
     assert [(each.key, each.moved_bytes) for each in before] == [(("moved",), 50)]
     assert rows(url, "usage") == 1
+    assert audited(url).is_clean
+
+
+def test_the_proofs_of_moves_go_with_their_deliveries(url: str, commit: Commit) -> None:
+    with closing(SqlStore(url)) as store:
+        commit(store, contract("c-1", "sell"))
+        for first in range(5):
+            state = "void" if first else "post"  # the paid one stays: no period is agreed
+            commit(
+                store,
+                posted("c-1", "sell", first, BEGIN_S),
+                MoveProved("c-1", "sell", 1, first, b"ticket", b"receipt"),
+                settled("c-1", "sell", first, state, BEGIN_S),
+            )
+        commit(store, ContractEnded("c-1", "sell", "settled", BEGIN_S + HOUR_S))
+        assert len(store.contracts.proofs("sell", "c-1")) == 5
+        roll_up(store, BEGIN_S + 400 * DAY_S)
+        assert store.contracts.proofs("sell", "c-1") == {(1, 0): (b"ticket", b"receipt")}
     assert audited(url).is_clean
 
 
