@@ -42,7 +42,8 @@ async def _arguments(site: SiteContext, _asker: Asker, _details: dict[str, Any])
     """
     if site.objects is None or site.gossip is not None:
         return False
-    is_local = all(pool.kind == "local" for pool in site.config.pools)
+    pools = site.config.pools  # without any, workers of any version may come
+    is_local = bool(pools) and all(pool.kind == "local" for pool in pools)
     return is_local and all(OBJECTS_TAG in each.offer.tags for each in site.broker.workers.values())
 
 

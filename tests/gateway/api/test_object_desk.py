@@ -78,6 +78,7 @@ async def test_a_token_opens_the_objects_of_its_projects_alone(site, verb, detai
         (["local"], [{"objects": True}, {}], True, False),
         (["local", "slurm"], [{"objects": True}], True, False),
         (["local"], [{"objects": True}], False, False),
+        ([], [], True, False),
     ],
 )
 async def test_large_arguments_are_objects_only_where_that_keeps_no_call_from_a_slot(
