@@ -81,7 +81,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         self.transfers: ObjectMover | None = None  # set by the site
         self._fetched = FetchOrder()
         self._arrived: list[Event] = []  # functions, since the last call of `act`
-        server.outbox.attach_carrier(self)
+        server.outbox.attach_peers(self)
         federation = server.config.federation or FederationConfig()
         self._queue_bytes = federation.queue_bytes
         self.gossip = GossipLoop(
@@ -99,7 +99,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
     # --- sending -------------------------------------------------------------------------------
 
     def carry(self, site: str, side: PeerSide, message: GatewayMessage | Sealed) -> None:
-        """See gateway.runtime.outbox.Carrier."""
+        """See gateway.runtime.outbox.PeerSender."""
         row = message.row if isinstance(message, GatewayMessage) else None
         is_urgent = row is not None and row.urgent
         posted = self.seal(site, message) if row is not None and row.sealed else message

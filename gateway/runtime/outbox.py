@@ -52,7 +52,7 @@ class _Batch:
     stored: bool = False
 
 
-class Carrier(Protocol):
+class PeerSender(Protocol):
     """Sends messages to other sites."""
 
     def carry(self, site: str, side: PeerSide, message: Any) -> None:
@@ -120,17 +120,17 @@ class EffectOutbox:
         self._uses = uses = uses or OutboxUses()
         self._thread = threading.get_ident()
         self._batches: deque[_Batch] = deque()
-        self._carrier: Carrier | None = None  # None for a single site
+        self._peers: PeerSender | None = None  # None for a single site
         self._late_bills = LateBills(store.contracts, uses.recall, self._perform_and_flush)
 
     @property
-    def carrier(self) -> Carrier | None:
-        """The carrier of messages to other sites; None for a lone site."""
-        return self._carrier
+    def peers(self) -> PeerSender | None:
+        """The sender of messages to other sites; None for a lone site."""
+        return self._peers
 
-    def attach_carrier(self, carrier: Carrier) -> None:
-        """Send what is for other sites by this carrier: the site is part of a federation."""
-        self._carrier = carrier
+    def attach_peers(self, peers: PeerSender) -> None:
+        """Send messages for other sites by this: the site is part of a federation."""
+        self._peers = peers
 
     def perform(self, effects: Iterable[Effect]) -> list[Expel]:  # noqa: C901 - one match
         """Carry out effects; return the peers that the site must expel."""
@@ -224,23 +224,23 @@ class EffectOutbox:
                 self._listener.post(peer, tell.message)
 
     def _say(self, say: SendToSite) -> None:
-        if self._carrier is not None:
-            self._carrier.carry(say.site, say.side, say.message)
+        if self._peers is not None:
+            self._peers.carry(say.site, say.side, say.message)
 
     def _answer_bill(self, answer: AnswerBill) -> None:
         self._late_bills.take(answer)
 
     def _perform_and_flush(self, effects: Iterable[Effect]) -> None:
         self.perform(effects)
-        if self._carrier is not None:
-            self._carrier.flush()
+        if self._peers is not None:
+            self._peers.flush()
 
     def _send_function(self, send: SendFunction) -> None:
         """Send a seller a function that a contract needs."""
         get = self._functions.want if send.again else self._functions.to_send
         body = get(send.site, send.digest)
-        if body is not None and self._carrier is not None:
-            self._carrier.carry(send.site, PeerSide.SELLER, PutFunction(send.digest, body))
+        if body is not None and self._peers is not None:
+            self._peers.carry(send.site, PeerSide.SELLER, PutFunction(send.digest, body))
 
     def forget_site(self, site: str) -> None:
         """Note that a site's session is new: it may have none of the functions sent before."""

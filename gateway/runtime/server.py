@@ -461,8 +461,8 @@ class GatewayServer:
     def flush(self) -> None:
         """Send all posted messages."""
         self.listener.flush(self._clock.mono_s())
-        if self.outbox.carrier is not None:
-            self.outbox.carrier.flush()
+        if self.outbox.peers is not None:
+            self.outbox.peers.flush()
 
     def goodbye(self, reason: str) -> None:
         """Tell all peers that the gateway stops, and log the orders that wait for their line."""

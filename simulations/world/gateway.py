@@ -163,7 +163,7 @@ class SimMember(SimHost):
 
     def _listen(self, server: GatewayServer) -> None:
         outbox, listener = server.outbox, server.listener
-        carrier: Any = outbox.carrier
+        peers: Any = outbox.peers
         perform, post = outbox.perform, listener.post
 
         def performed(effects: Iterable[Effect]) -> list[Expel]:
@@ -178,14 +178,14 @@ class SimMember(SimHost):
 
         vars(outbox).update(perform=performed)
         vars(listener).update(post=posted)
-        if carrier is not None:
-            carry = carrier.carry
+        if peers is not None:
+            carry = peers.carry
 
             def carried(site: str, side: PeerSide, message: Any) -> None:
                 self._told(message)
                 carry(site, side, message)
 
-            vars(carrier).update(carry=carried)
+            vars(peers).update(carry=carried)
 
     def _told(self, message: Any) -> None:
         for ear in self.ears:

@@ -39,7 +39,7 @@ def disk():
 @pytest.fixture
 def outbox(disk):
     found = EffectOutbox(None, disk, None, lambda call: call(), lambda jobs: None)
-    found.attach_carrier(disk)
+    found.attach_peers(disk)
     return found
 
 

@@ -60,7 +60,7 @@ class Desk:
             listener, store, self.functions, self.threads.append, self.results.append,
             OutboxUses(remark=self.said.append, **uses),
         )  # fmt: skip
-        self.box.attach_carrier(
+        self.box.attach_peers(
             SimpleNamespace(
                 carry=lambda site, side, message: self.out.append((site, side, message)),
                 flush=lambda: None,

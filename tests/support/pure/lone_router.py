@@ -36,9 +36,7 @@ class LoneRouter:
         server = SimpleNamespace(
             kernel=self.london.kernel,
             exchange=self.london.exchange,
-            outbox=SimpleNamespace(
-                attach_carrier=lambda carrier: None, forget_site=lambda site: None
-            ),
+            outbox=SimpleNamespace(attach_peers=lambda peers: None, forget_site=lambda site: None),
             config=SimpleNamespace(federation=FederationConfig(queue_bytes=10_000), shows=()),
             act=self.acted.append,
             put_function=lambda message, sender: FunctionArrived(message.digest),

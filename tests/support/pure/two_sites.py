@@ -119,7 +119,7 @@ class BookedSite:
             charging=SimpleNamespace(rules=0),
         )
         self.outbox = EffectOutbox(None, self, None, self.stored.put, lambda jobs: None)
-        self.outbox.attach_carrier(self)
+        self.outbox.attach_peers(self)
         everybody = SimpleNamespace(readable=lambda: {"london", "paris"})
         handles = itertools.count(1)
         arguments = DealRules(), everybody, SimpleNamespace(), self.outcome, handles
