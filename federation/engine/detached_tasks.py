@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from federation.objects.labels import UNLABELLED
 from federation.objects.references import reduced_input
 
 
@@ -19,6 +20,7 @@ class DetachedTask:
     """
 
     __slots__ = ("gateway", "job", "number")
+    label = UNLABELLED  # its gateway knows it
 
     def __init__(self, job: str, number: int, gateway: str) -> None:
         self.job = job

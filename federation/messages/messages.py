@@ -202,6 +202,7 @@ class Tasks:
     inputs: bool = (
         False  # whether some have futures among their arguments: federation.objects.inputs
     )
+    label: Texts = field(default_factory=list)  # of the results that are in them as values
 
 
 @dataclass(frozen=True, slots=True)

@@ -574,10 +574,9 @@ class Broker:
             self._tell(event.client, rejection)
             return
         first, stop = event.first, event.first + len(event.arguments)
+        if not self._may_read(job, event):
+            return
         if event.objects:
-            job.need_objects()
-            if job.spec.price is None and self._clashes(job, event):
-                return
             hold = HoldObjects(job.id, job.spec.scope, event.objects, (first, stop))
             self._effects.append(hold)
         if job.missed:
@@ -612,25 +611,33 @@ class Broker:
         if job is not None and job.spec.price is None and job.narrow(meet(labels)):
             self._dispatcher.refile(job)
 
-    def _clashes(self, job: Job, event: events.TasksArrived) -> bool:
-        """Let the labels of objects hold for a job; end its new calls where no place is left."""
-        labels = self.labels_of(job.spec.scope, event.objects)
+    def _may_read(self, job: Job, event: events.TasksArrived) -> bool:
+        """Let the labels of its data hold for a job; end its new calls where no place is left.
+
+        Returns whether there is one. Another site's job has its label from there.
+        """
+        if event.objects:
+            job.need_objects()
+        if job.spec.price is not None:
+            return True
+        of_objects = self.labels_of(job.spec.scope, event.objects) if event.objects else []
+        labels = [*of_objects, event.label] if event.label else of_objects
         if not labels:
-            return False
+            return True
         why = conflict([job.spec.wishes.label, *labels]) or self.peers.why_nowhere(
             job.spec.narrowed(meet(labels))
         )
         if not why:
             if job.narrow(meet(labels)):
                 self._dispatcher.refile(job)
-            return False
+            return True
         ranges = job.known.missing(event.first, event.first + len(event.arguments))
         for first, stop in ranges:
             job.known.add(first, stop)
             self._accounts.count(job, stop - first)
         self._completion.drop(job, ranges, "residency", why)
         self._registry.finish(job, self._utc_s)
-        return True
+        return False
 
     def _take_in(
         self, job: Job, first: int, calls: list[bytes], *, inputs: bool, is_new: bool

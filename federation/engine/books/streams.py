@@ -16,7 +16,7 @@ from typing import Any, Final
 from federation.engine.books.asked_back import AskedBack
 from federation.errors import FAILURES
 from federation.messages.messages import Cancel, CloseJob, HoldChanged, OpenJob, Tasks
-from federation.objects.labels import UNLABELLED, DataLabel, read_label
+from federation.objects.labels import UNLABELLED, DataLabel, conflict, meet, read_label
 from federation.objects.open_calls import InputFailure, OpenCall, SealedCall
 from federation.objects.references import objects_of, references_of
 from federation.offers import Offer
@@ -336,11 +336,15 @@ class Stream:
         """Return messages of calls as their inputs are now; end the calls whose inputs failed."""
         ready: dict[int, bytes] = {}
         failed: dict[int, InputFailure] = {}
+        labels: dict[int, tuple[str, ...]] = {}  # of values that are in calls now
         for task in [task for pair in ranges for task in range(*pair)]:
             call = bundle.arguments[task - bundle.first]
             if isinstance(call, OpenCall):
-                made = call.as_sent()
+                made, told = call.as_sent(), [each.label for each in call.inputs if each.label]
                 bundle.leases.update(call.leases)
+                if no_place := conflict(told):
+                    made = InputFailure(no_place)
+                labels[task] = meet(told).words
                 if isinstance(made, bytes) and len(made) > bytes_max:
                     size = f"{len(made):,} bytes, the limit is {bytes_max:,}"
                     made = InputFailure(f"its arguments and inputs have {size}")
@@ -352,12 +356,15 @@ class Stream:
             else:
                 ready[task] = made
         messages = []
-        for low, high in RangeSet((task, task + 1) for task in ready):
-            for first, calls in _in_parts(
-                low, [ready[task] for task in range(low, high)], bytes_max
-            ):
-                used = sorted(objects_of(calls))  # large arguments may have come along as bytes
-                messages.append(Tasks(self.id, first, calls, used, inputs=True))
+        for label, tasks in itertools.groupby(ready, lambda task: labels.get(task, ())):
+            for low, high in RangeSet((task, task + 1) for task in tasks):
+                for first, calls in _in_parts(
+                    low, [ready[task] for task in range(low, high)], bytes_max
+                ):
+                    used = sorted(objects_of(calls))  # large arguments may have come as bytes
+                    messages.append(
+                        Tasks(self.id, first, calls, used, inputs=True, label=list(label))
+                    )
         for task, why in failed.items():
             self._end_here(bundle, task, why)
         return messages

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from federation.clocks import UtcS
-from federation.objects.labels import DataLabel
+from federation.objects.labels import UNLABELLED, DataLabel
 from federation.ranges import Range
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.scheduler.model.budget_accounts import BudgetSpent, Debtor
@@ -189,7 +189,8 @@ class TasksArrived:
     """Arguments of calls `first`, `first` + 1, … of a job. Client 0 is the store.
 
     `objects` are the digests of the objects that the calls refer to; `inputs` is whether some of
-    the calls have inputs (federation.objects.inputs).
+    the calls have inputs (federation.objects.inputs); `label` is that of results that they have as
+    values, by the word of their client.
     """
 
     client: int
@@ -198,6 +199,7 @@ class TasksArrived:
     arguments: list[bytes]
     objects: tuple[bytes, ...] = ()
     inputs: bool = False
+    label: DataLabel = UNLABELLED
 
 
 class JobFate(StrEnum):

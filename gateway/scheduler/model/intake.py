@@ -13,7 +13,7 @@ from federation.errors import ProtocolError
 from federation.messages import messages
 from federation.messages.deals import AskQuote
 from federation.messages.printed import STREAMS, joined
-from federation.objects.labels import UNLABELLED, DataLabel, read_label
+from federation.objects.labels import UNLABELLED, DataLabel, read_label, told_label
 from federation.objects.left import AUTO, REF
 from federation.objects.manifests import is_digest
 from federation.ranges import Range
@@ -263,7 +263,8 @@ def client_event(message: Any, client: int) -> Event | None:
             if len(objects) > REFERENCES_MAX or not all(map(is_digest, objects)):
                 raise ProtocolError("the digests of objects are not valid")
             named = (message.job, message.first, message.arguments)
-            return events.TasksArrived(client, *named, objects, message.inputs)
+            label = told_label(message.label) if message.label else UNLABELLED
+            return events.TasksArrived(client, *named, objects, message.inputs, label)
         case messages.CloseJob():
             if message.total > TASKS_IN_JOB_MAX:
                 raise ProtocolError("the job is too large")

@@ -6,13 +6,15 @@ import pytest
 from support.pure.broker import spec
 from support.pure.town import dear_and_cheap
 
+from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.adverts import OBJECTS_TAG
-from federation.messages.messages import Dropped, RejectJob
+from federation.messages.messages import Dropped, RejectJob, Tasks
 from federation.objects.labels import UNLABELLED, read_label
 from federation.objects.references import has_references, with_head
 from federation.reasons import Reason
 from gateway.scheduler.model import events
+from gateway.scheduler.model.intake import client_event
 from policies.placement.asks import Wishes
 
 BOOK, CURVE = (b"\x02" + each * 32 for each in (b"b", b"c"))
@@ -173,3 +175,20 @@ def test_jobs_with_and_without_labels_are_planned_in_one_turn(town):
     for client, each in enumerate(labels, 1):
         london.submit(50, f"j{client}", client=client, wishes=Wishes(label=each))
     town.run(lambda: all(len(london.answers(client)) == 50 for client in (1, 2, 3)))
+
+
+def test_a_value_of_a_labelled_result_stays_where_the_label_allows(town):
+    london = town.sites["london"]
+    london.do(events.ClientJoined(1, "ann"))
+    london.do(events.JobOpened(1, "j", spec()))
+    london.do(events.TasksArrived(1, "j", 0, [b"x"] * 50, label=AT_LONDON))
+    london.do(events.JobClosed(1, "j", 50))
+    finish(town, 50)
+    assert not said(town, deals.Forward)
+
+
+def test_the_label_of_calls_is_read_and_a_wrong_one_ends_the_session():
+    tasks = Tasks("j", 0, [b"x"], label=["site:london"])
+    assert client_event(tasks, 1).label.words == ("site:london",)
+    with pytest.raises(ProtocolError, match="the label of data is not valid"):
+        client_event(replace(tasks, label=["site:"]), 1)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from federation.engine.books.streams import PENDING, BundleSender, Ended, Stream
 from federation.messages.messages import HoldChanged, OpenJob
+from federation.objects.labels import UNLABELLED, read_label
 from federation.objects.left import WHOLE
 from federation.objects.manifests import SHA256
 from federation.objects.open_calls import InputValue, OpenCall
@@ -131,7 +132,7 @@ def test_open_calls_that_have_become_large_are_sent_in_messages_that_fit():
     stream = Stream(OPENING, deque())
     values = [InputValue(WHOLE + bytes(size)) for size in (600, 300, 700, 2_000, 100)]
     for value in values:
-        future = SimpleNamespace(as_input=lambda value=value: value)
+        future = SimpleNamespace(as_input=lambda value=value: value, label=UNLABELLED)
         stream.submit(OpenCall(b"\x80", (), (future,)), SimpleNamespace(lost=None))
     found = stream.next_to_send(1_000)
     assert found is not None
@@ -139,6 +140,28 @@ def test_open_calls_that_have_become_large_are_sent_in_messages_that_fit():
     assert [(each.first, len(each.arguments)) for each in messages] == [(0, 2), (2, 1), (4, 1)]
     assert all(each.objects == [] for each in messages)
     assert stream.ended_here == RangeSet([(3, 4)])  # it fits no message
+
+
+def test_calls_with_values_of_labelled_results_are_sent_with_the_label():
+    def result(*words):
+        value = InputValue(WHOLE + b"v")
+        return SimpleNamespace(as_input=lambda: value, label=read_label(words).named("a result"))
+
+    stream = Stream(OPENING, deque())
+    inputs = [
+        [result()],
+        [result("UK")],
+        [result("UK"), result("UK", "EU")],
+        [result("JP")],
+        [result("UK"), result("JP")],
+    ]
+    for futures in inputs:
+        call = OpenCall(b"\x80", (), tuple(futures))
+        stream.submit(call, SimpleNamespace(lost=None))
+    _, messages = stream.next_to_send(1_000)
+    found = [(each.first, len(each.arguments), each.label) for each in messages]
+    assert found == [(0, 1, []), (1, 2, ["UK"]), (3, 1, ["JP"])]
+    assert stream.ended_here == RangeSet([(4, 5)])  # no place is left for it
 
 
 def test_the_calls_that_refer_to_an_object_are_told_apart():
