@@ -2,7 +2,7 @@
 
 A move is a delivery without tasks, in epoch MOVE_EPOCH, which no forward has: so bills, verdicts,
 statements, comparisons and disputes treat it as any other. Both sites make the same delivery from
-the same receipt: its number comes from the contract's direction and the object, its cost from the
+the same receipt: its number comes from contract, direction and object, its cost from the
 receipt and the price of the contract, and its time is that of the receipt.
 
 An object is paid once in each direction under a contract, however often it is fetched: a site that
@@ -76,9 +76,12 @@ def receipts_of(proofs: Iterable[MoveProof]) -> Iterator[Receipts]:
         yield Receipts([each.receipt for each in part], [each.ticket for each in part])
 
 
-def number_of(digest: bytes, direction: str) -> int:
-    """Return the number of an object's move under a contract, in one direction."""
-    found = blake2b(digest + direction.encode(), digest_size=8).digest()
+def number_of(contract: str, digest: bytes, direction: str) -> int:
+    """Return the number of an object's move under a contract, in one direction.
+
+    The contract counts too: a buyer's job has one row in its usage for each number.
+    """
+    found = blake2b(digest + f"{direction} {contract}".encode(), digest_size=8).digest()
     return _NUMBER_BIT | (int.from_bytes(found, "big") >> (64 - _NUMBER_BITS))
 
 
@@ -98,7 +101,7 @@ def delivery_of(fact: MovedObject, tariff: Tariff, seller: str) -> Delivery | No
     cost_nanos = charge_nanos(price_of(tariff, direction), fact.moved_bytes)
     if not cost_nanos:
         return None
-    number = number_of(fact.digest, direction)
+    number = number_of(fact.contract, fact.digest, direction)
     return Delivery(MOVE_EPOCH, number, number, cost_nanos, 0, fact.at_ms)
 
 

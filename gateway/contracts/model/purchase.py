@@ -123,7 +123,7 @@ class Purchase:
         Budgets hold the whole limit. The money is kept until the receipt tells the bytes.
         """
         cost_nanos = charge_nanos(price_of(self.tariff, direction), size)
-        number = number_of(digest, direction)
+        number = number_of(self.contract, digest, direction)
         if self.max_cost_nanos is None or not cost_nanos or number in {*self.moves, *self.pledges}:
             return ""
         left_nanos = max(0, self.left_nanos - sum(self.pledges.values()))
