@@ -45,6 +45,7 @@ from federation import (
     QueueLimitReached,
     RemoteError,
     RemoteTraceback,
+    ResidencyRefused,
     ResultRefused,
     ResultUntrusted,
     SerializationError,
@@ -63,7 +64,7 @@ from federation import (
 AGAIN = (TaskCrashed, TaskStopped, TaskTimeout, WorkerLost, GatewayUnreachable)
 MISTAKES = (AddressError, ClientFileError, ForkedProcessError)
 LIMITS = (CostLimitReached, DeadlinePassed, MemoryLimitExceeded, QueueLimitReached)
-NEVER = (EnvironmentFailed, ResultRefused, ResultUntrusted, SerializationError)
+NEVER = (EnvironmentFailed, ResidencyRefused, ResultRefused, ResultUntrusted, SerializationError)
 OURS = (JobRefused, ProtocolError, SessionRefused, RemoteError, TaskError)
 
 

@@ -294,7 +294,7 @@ class Agent:
         slot, process = self._task_book.slots[index], self._processes[index]
         moment = self._attention.at(time.monotonic_ns())
         for message in messages:
-            if slot.is_forsaken:
+            if slot.is_forsaken or process.is_breached:  # what it says later counts no more
                 return
             match message:
                 case ["ready"] if not slot.is_ready:

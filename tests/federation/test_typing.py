@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples/every_name.py"
 # Of futures and what stands for tasks: the client's engine calls or reads them.
-OF_THE_ENGINE = {"finish", "let_go", "lost", "placed", "told_end"}
+OF_THE_ENGINE = {"finish", "is_waited_for", "label", "let_go", "lost", "placed", "told_end"}
 OF_GRAPHS = {"as_input", "engine", "is_inner", "is_input", "node", "packed"}
 OF_DASK = {"asynchronous"}  # it asks whether `get` waits
 HEAD = """

@@ -125,7 +125,7 @@ def commands(folder, london, lyon):
         "deals",
         "explain",
         "shares",
-        "objects",
+        "objects list",
     ):
         yield name, at
     for name in ("budgets", "alerts", "payments", "disputes", "reservations", "scale", "reload"):
@@ -212,6 +212,7 @@ CANNED = [
     ("books.between", ["settle"], ["paris", "--undo", "a", "--yes"], STATEMENT),
     ("inspect.reserve", ["reserve"], ["--slots", "1", "--for", "2h"], [{"id": "r1"}]),
     ("inspect.budgets", ["budgets", "write-off"], ["risk", "paris", "--yes"], {"freed": "1 USD"}),
+    ("inspect.objects", ["objects", "drop"], ["curves"], {"freed": True, "text": "it is gone"}),
     ("operate.scale", ["pool", "test"], ["hpc"], {"steps": [["list", "2"]], "failed": ["a", "b"]}),
 ]
 
