@@ -280,7 +280,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
         if not self._server.exchange.purchases.is_due(site, message):
             return False  # it is handled at once, and counts for nothing
         if self._fetched.begin(site, message):
-            self._server.exchange.purchases.fetching(site, message.contract, on=True)
+            self._server.exchange.purchases.fetching(site, message, on=True)
             self.transfers.fetch_results(site, message)
         return True
 
@@ -297,7 +297,7 @@ class MessageRouter(MessageHandler[[int], None], receiver=Receiver.FUNCTIONS):
 
     def _waited(self, site: str, delivery: Deliver, end: Callable[[], None]) -> None:
         self._guarded(site, delivery, end)
-        self._server.exchange.purchases.fetching(site, delivery.contract, on=False)
+        self._server.exchange.purchases.fetching(site, delivery, on=False)
         self._server.act([])  # the broker counts the delivery before the contract may end
         due = self._fetched.end(site, delivery)
         for message in due:

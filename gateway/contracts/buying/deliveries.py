@@ -32,6 +32,7 @@ from gateway.contracts.model.purchase import (
     check_way,
     footprint_of,
     is_owed,
+    why_unpaid,
     without_values,
 )
 from gateway.ledger.db import records
@@ -100,6 +101,8 @@ class Deliveries:
         footprint = footprint_of(message, purchase.site)
         check_moment(purchase, message, utc_s, self.settled_ms.get(purchase.site, 0))
         self._check_time(purchase, message, utc_s)
+        if why := why_unpaid(purchase, message):
+            return why
         strangers = self._strangers(purchase, message)
         if strangers and len(message.failures) < len(message.values):
             names = ", ".join(sorted(strangers))
@@ -150,8 +153,8 @@ class Deliveries:
         """Book an object that has moved under a contract, by its receipt.
 
         Return False where this costs nothing: then it is no delivery. What was booked before, and
-        comes again, changes nothing; of a contract of which nothing more counts, nothing is booked,
-        and it is void once billed.
+        comes again, changes nothing; of a contract of which nothing more counts, or whose cost
+        limit pays for no more, nothing is booked, and it is void once billed.
 
         Raises:
             ProtocolError: it is dated before its contract, or in a period whose books are closed.
@@ -160,6 +163,10 @@ class Deliveries:
         if delivery is None or delivery.first in purchase.moves or purchase.is_void:
             return delivery is not None
         check_move(purchase, fact, utc_s, self.settled_ms.get(purchase.site, 0))
+        if not purchase.has_money_for(purchase.fetching_nanos + delivery.cost_nanos):
+            # Tasks used up its money meanwhile, or another life of this site had pledged it. The
+            # pledge stays: its seller counts the move as spent.
+            return True
         key = delivery.epoch, delivery.first
         purchase.moves.add(delivery.first)
         purchase.pledges.pop(delivery.first, None)
@@ -191,7 +198,7 @@ class Deliveries:
             self._outcome.say(purchase.site, PeerSide.SELLER, receipts)
 
     def is_due(self, purchase: Purchase, message: deals.Deliver) -> bool:
-        """Whether a delivery would count: its tasks are in flight, and it has not come before.
+        """Whether a delivery would count: its tasks are in flight, it is new, and it is paid for.
 
         Raises:
             ProtocolError: it costs too much, or is inconsistent.
@@ -202,14 +209,15 @@ class Deliveries:
         if not self._is_out(purchase, message.epoch, message.first, stop):
             return False
         check_delivery(purchase, message)
-        return True
+        return not why_unpaid(purchase, message)
 
     def _may_be_spent(self, purchase: Purchase, message: deals.Deliver, utc_s: UtcS) -> bool:
         """Whether a seller may have stopped a delivery's tasks for the cost limit of its contract.
 
-        The running tasks count, as far as the elapsed time allows: a seller stops all of them, and
-        delivers one after the other. A site that passed the work on may have set a lower limit for
-        its part. A task that did not run costs nothing, whatever the reason.
+        Moves of objects count, as at the seller, which may have receipts that have not come yet:
+        so do pledges. The running tasks count, as far as the elapsed time allows: a seller stops
+        all of them, and delivers one after the other. A site that passed the work on may have set a
+        lower limit for its part. A task that did not run costs nothing, whatever the reason.
         """
         most = purchase.max_cost_nanos
         if not message.wall_ns and not message.cost_nanos:
@@ -225,7 +233,9 @@ class Deliveries:
         )
         slots = purchase.quote.slots
         ran_ns = round(slots * max(0.0, utc_s - since_s) * 1e9)
-        return purchase.spent_nanos + purchase.tariff.charge_nanos(slots, ran_ns) >= most
+        moves_nanos = purchase.moves_nanos + sum(purchase.pledges.values())
+        ran_nanos = purchase.tariff.charge_nanos(slots, ran_ns)
+        return purchase.spent_nanos + moves_nanos + ran_nanos >= most
 
     def _check_time(self, purchase: Purchase, message: deals.Deliver, utc_s: UtcS) -> None:
         """Check that a task ran for no longer than since it was forwarded."""

@@ -407,11 +407,16 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
             return False
         return self.deliveries.is_due(purchase, message)
 
-    def fetching(self, seller: str, contract: str, *, on: bool) -> None:
-        """Note that results of a delivery are being fetched, or no more: its lease waits for it."""
-        purchase = self.purchases.get(contract)
+    def fetching(self, seller: str, message: deals.Deliver, *, on: bool) -> None:
+        """Note that results of a delivery are being fetched, or no more: its lease waits for it.
+
+        Its cost is kept meanwhile: moves of objects must leave it.
+        """
+        purchase = self.purchases.get(message.contract)
         if purchase is not None and purchase.site == seller:
-            purchase.fetching = max(0, purchase.fetching + (1 if on else -1))
+            sign, cost_nanos = (1 if on else -1), message.cost_nanos
+            purchase.fetching = max(0, purchase.fetching + sign)
+            purchase.fetching_nanos = max(0, purchase.fetching_nanos + sign * cost_nanos)
 
     @handles(deals.Bill)
     def _billed(self, purchase: Purchase, bill: deals.Bill, _: MonoS, utc_s: UtcS) -> None:

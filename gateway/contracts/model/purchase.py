@@ -92,6 +92,7 @@ class Purchase:
     delivered: dict[int, RangeSet] = field(default_factory=dict)
     spec: JobSpec | None = None  # of the job; None: from before a restart, of a job that is gone
     fetching: int = 0  # deliveries whose results are on their way from its seller
+    fetching_nanos: int = 0  # their cost, which is not spent yet
     is_blind: bool = False  # no pool was named in the request to its site
     beyond_ns: int = 0  # run time beyond the elapsed time: SLACK_S at most
 
@@ -117,6 +118,11 @@ class Purchase:
         """The part of its cost limit that is not spent; 0 without a limit."""
         return max(0, (self.max_cost_nanos or 0) - self.spent_nanos - self.moves_nanos)
 
+    def has_money_for(self, cost_nanos: int) -> bool:
+        """Whether its cost limit pays for this beside what is spent, and moved."""
+        most = self.max_cost_nanos
+        return most is None or self.spent_nanos + self.moves_nanos + cost_nanos <= most
+
     def pledge(self, digest: bytes, size: int, direction: str) -> str:
         """Keep money of its cost limit for an object that is to move, or return why it can't.
 
@@ -126,7 +132,8 @@ class Purchase:
         number = number_of(self.contract, digest, direction)
         if self.max_cost_nanos is None or not cost_nanos or number in {*self.moves, *self.pledges}:
             return ""
-        left_nanos = max(0, self.left_nanos - sum(self.pledges.values()))
+        kept_nanos = self.fetching_nanos + sum(self.pledges.values())
+        left_nanos = max(0, self.left_nanos - kept_nanos)
         if cost_nanos > left_nanos:
             cost, left = (format_money(each, self.currency) for each in (cost_nanos, left_nanos))
             return f"its way costs {cost}, and of the money of the contract {left} is left"
@@ -265,6 +272,23 @@ def check_delivery(purchase: Purchase, message: deals.Deliver) -> None:
     most = purchase.max_cost_nanos
     if most is not None and purchase.spent_nanos + message.cost_nanos > most:
         raise ProtocolError("a delivery costs more than the grant allows")
+
+
+def why_unpaid(purchase: Purchase, message: deals.Deliver) -> str:
+    """Return why the grant does not pay for a delivery beside the moves of objects, or "".
+
+    Its seller has broken no rule: it may not have known of a result that has just come here.
+    """
+    cost_nanos = message.cost_nanos
+    if not cost_nanos or purchase.has_money_for(cost_nanos):
+        return ""
+    cost, left = (
+        format_money(each, purchase.currency) for each in (cost_nanos, purchase.left_nanos)
+    )
+    return (
+        f"a delivery costs {cost}, and of the money of the contract {left} is left after the "
+        "objects that moved"
+    )
 
 
 def check_move(purchase: Purchase, fact: MovedObject, utc_s: UtcS, settled_ms: int) -> None:

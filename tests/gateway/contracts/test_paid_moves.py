@@ -7,6 +7,7 @@ from support.pure.moves import proof_of
 from support.pure.town import DEAR, UTC_S, dear_and_cheap
 
 from federation.errors import ProtocolError
+from federation.messages import deals
 from federation.messages.adverts import OBJECTS_TAG
 from federation.messages.transferring import Receipts
 from gateway.contracts.model.moved import MOVE_EPOCH, RECEIVE, MovedObject, number_of
@@ -195,6 +196,67 @@ def test_the_money_of_a_contract_pays_for_its_moves(town):
     town.pass_time(1.0)
     assert purchase.left_nanos == 15_000_000
     assert sale.spent_nanos == 10_000_000
+
+
+def bought(town):
+    [purchase] = town.sites["london"].exchange.purchases.purchases.values()
+    return purchase
+
+
+def work(town, contract):
+    """Paris has the object, and its worker runs all tasks."""
+    paris = town.sites["paris"]
+    paris.exchange.sales.objects_came("london", contract, "")
+    paris.do()
+    town.deliver()
+    paris.work(task_s=0.4)
+    town.deliver()
+
+
+def test_tasks_are_not_paid_with_the_money_that_moves_have_taken(town):
+    """Paris might take the grant twice: for moves, and for tasks."""
+    purchase = bought(town)
+    move(town, fact(town))
+    town.pass_time(0.5)
+    assert purchase.moves_nanos == 10_000_000
+    purchase.max_cost_nanos = 10_000_001
+    work(town, purchase.contract)
+    assert (purchase.spent_nanos, purchase.is_void) == (0, True)
+
+
+def test_moves_are_not_paid_with_the_money_that_tasks_have_taken(town):
+    purchase = bought(town)
+    town.now_s += 2.0
+    work(town, purchase.contract)
+    assert purchase.spent_nanos > 0
+    purchase.max_cost_nanos = purchase.spent_nanos + 9_999_999
+    assert move(town, fact(town))
+    town.pass_time(1.0)
+    assert moves(town.sites["london"]) == ([], {})
+    assert [row[2] for row in moves(town.sites["paris"])[1].values()] == ["void"]
+
+
+def test_a_result_leaves_the_money_of_the_delivery_that_it_is_fetched_for(town):
+    purchases, purchase = town.sites["london"].exchange.purchases, bought(town)
+    purchase.max_cost_nanos = 100_000_000
+    rest = [b"r"], [], [], 1, 1, 1, 20_000_000, 1, []
+    waiting = deals.Deliver(purchase.contract, 1, 0, *rest, left=True)
+    purchases.fetching("paris", waiting, on=True)
+    what = "paris", purchase.contract, BOOK, GB, "send"
+    assert "0.08 USD is left" in purchases.pledge(*what)
+    purchases.fetching("paris", waiting, on=False)
+    assert purchases.pledge(*what) == ""
+
+
+def test_a_seller_that_stops_at_a_limit_which_moves_have_reached_is_believed(town):
+    london, purchase = town.sites["london"], bought(town)
+    rest = [b""], [[0, "budget", "stopped", b""]], [], 10**9, 1, 1, 0, 1, []
+    message = deals.Deliver(purchase.contract, 1, 0, *rest)
+    deliveries, utc_s = london.exchange.purchases.deliveries, UTC_S + town.now_s
+    purchase.max_cost_nanos = 10**12
+    assert not deliveries._may_be_spent(purchase, message, utc_s)
+    purchase.moves_nanos = 10**12
+    assert deliveries._may_be_spent(purchase, message, utc_s)
 
 
 def test_money_is_kept_before_an_object_moves_and_paid_by_what_arrived(town):
