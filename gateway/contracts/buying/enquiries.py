@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from federation.clocks import MonoS, UtcS
+from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.adverts import PoolAdvert
 from federation.messages.contracts import ContractPhase, Move, move
@@ -257,6 +258,8 @@ class Enquiries:
     def quoted(self, purchase: Purchase, quote: deals.Quote, mono_s: MonoS, utc_s: UtcS) -> None:
         """Handle a quote; ProtocolError if it does not fit the question."""
         check_quote(purchase, quote)
+        if not _pays_moves(purchase) and (quote.receive_nanos or quote.send_nanos):
+            raise ProtocolError("the quote has a price of moved bytes, and none was asked for")
         purchase.phase = ContractPhase.QUOTED
         purchase.quote = quote
         purchase.pool = quote.pool
@@ -388,6 +391,8 @@ def _is_fair(site: str, quote: deals.Quote, decision: Decision, booked: Reservat
     if f"{site}/{quote.pool}" in ask.terms.barred:
         return False
     known = next((each for each in decision.preferred if each.key == (site, quote.pool)), None)
+    if known is None and (quote.receive_nanos or quote.send_nanos):
+        return False  # no advert bounds these prices
     if known is not None and not _are_moves_fair(quote, known.candidate.advert, preferences.band):
         return False
     if known is not None and booked is not None:

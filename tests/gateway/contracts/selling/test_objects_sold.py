@@ -1,9 +1,12 @@
 """Calls that refer to objects of their buyer wait at the seller until these are there."""
 
+from dataclasses import replace
+
 import pytest
 from support.pure.broker import after_its_time
 from support.pure.town import dear_and_cheap
 
+from federation.errors import ProtocolError
 from federation.messages import deals
 from federation.messages.adverts import OBJECTS_TAG, PULLS_TAG
 from federation.objects.left import left_value
@@ -242,6 +245,27 @@ def test_a_dearer_quote_than_advertised_is_not_taken(town):
     town.deliver()
     assert said(town, deals.Quote)
     assert not said(town, deals.Hold)
+
+
+def test_a_quote_with_prices_of_moves_that_were_not_asked_for_is_refused(town, monkeypatch):
+    charging(town)
+    monkeypatch.setattr(enquiries, "_pays_moves", lambda _: False)
+    monkeypatch.setattr(Offering, "_with_moves", lambda _, __, each: replace(each, send_nanos=1))
+    town.sites["london"].submit(4, wishes=ABROAD)
+    with pytest.raises(ProtocolError, match="none was asked for"):
+        town.deliver()
+
+
+@pytest.mark.parametrize("price", ["receive_nanos", "send_nanos"])
+def test_no_price_of_moves_is_paid_to_a_pool_without_an_advert(town, monkeypatch, price):
+    asked, is_fair = [], enquiries._is_fair
+    monkeypatch.setattr(enquiries, "_is_fair", lambda *each: asked.append(each) or is_fair(*each))
+    town.sites["london"].submit(4, wishes=ABROAD)
+    town.deliver()
+    [(site, quote, decision, _)] = asked
+    quote, decision = replace(quote, pool="another"), replace(decision, preferred=())
+    assert is_fair(site, quote, decision, None)
+    assert not is_fair(site, replace(quote, **{price: 1}), decision, None)
 
 
 def test_a_buyer_that_does_not_pay_for_moves_has_its_objects_at_home(town, monkeypatch):
