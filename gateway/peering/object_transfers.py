@@ -35,7 +35,7 @@ from federation.objects.left import left_in
 from federation.objects.manifests import digest_text
 from federation.signed.declarations import ADDRESS
 from federation.signed.transfers import TransferReceipt, TransferTicket
-from federation.words import clean, size_text
+from federation.words import clean, count, size_text
 from gateway.base.faults import describe_fault
 from gateway.base.handlers import MessageHandler, handles
 from gateway.contracts.model.moved import RECEIVE, SEND, MovedObject, MoveProof
@@ -613,12 +613,23 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
     def _receipted(self, site: str, message: Receipts) -> None:
         """Book objects that have gone from here; our own tickets come back with the receipts.
 
-        A site of an older version sends no tickets: objects that move to it are free.
+        A site of an older version sends no tickets: objects that move to it are free. A pair that
+        can't be taken is left out, and its move is void once billed: proofs come again with bills,
+        and would close each session of these sites.
         """
         if max(len(message.receipts), len(message.tickets)) > DIGESTS_MAX:
             raise ProtocolError(f"over {DIGESTS_MAX} receipts come at a time")
+        refused: list[str] = []
         for raw, raw_ticket in zip(message.receipts, message.tickets, strict=False):
-            receipt = self._signer.open_receipt(site, raw)
-            fact = proved(self._signer.open_given(raw_ticket), receipt)
-            self._server.exchange.moved(fact, MoveProof(raw_ticket, raw), self._utc_s())
+            try:
+                receipt = self._signer.open_receipt(site, raw)
+                fact = proved(self._signer.open_given(raw_ticket), receipt)
+                self._server.exchange.moved(fact, MoveProof(raw_ticket, raw), self._utc_s())
+            except ProtocolError as error:
+                refused.append(str(error))
+        if refused:
+            self._say(
+                f"{count(len(refused), 'receipt')} of site {site} for objects not taken, and the "
+                f"moves not paid: {clean(refused[0])[:REASON_CHARS_MAX]}"
+            )
         self._server.act([])

@@ -1,5 +1,6 @@
 """Tickets and receipts of the bulk transfer, made and checked with the keys of our registry."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from federation.clocks import UtcS
@@ -55,7 +56,7 @@ class TicketSigner:
 
     def open_ticket(self, site: str, raw: bytes, utc_s: UtcS) -> TransferTicket:
         """Open a ticket of a site for us. Raises ProtocolError, Untrusted."""
-        found = open_ticket(raw, self._keys_of(site), utc_s)
+        found = open_ticket(raw, _known(site, self._registry.book.keys_of(site)), utc_s)
         if (found.source, found.federation) != (site, self.federation):
             raise ProtocolError(f"the ticket is of site {found.source}, and {site} has sent it")
         return found
@@ -68,14 +69,14 @@ class TicketSigner:
         return found
 
     def open_receipt(self, site: str, raw: bytes) -> TransferReceipt:
-        """Open a receipt of a site. Raises ProtocolError, Untrusted."""
-        found = open_receipt(raw, self._keys_of(site))
+        """Open a receipt of a site, which counts after a rotation too. ProtocolError, Untrusted."""
+        found = open_receipt(raw, _known(site, self._registry.book.lasting_keys_of(site)))
         if found.to != site:
             raise ProtocolError(f"the receipt is of site {found.to}, and {site} has sent it")
         return found
 
-    def _keys_of(self, site: str) -> list[bytes]:
-        keys = list(self._registry.book.keys_of(site))
-        if not keys:
-            raise Untrusted(TrustRefusal.UNKNOWN_SITE, f"no key of site {site!r} is known")
-        return keys
+
+def _known(site: str, keys: Sequence[bytes]) -> list[bytes]:
+    if not keys:
+        raise Untrusted(TrustRefusal.UNKNOWN_SITE, f"no key of site {site!r} is known")
+    return list(keys)

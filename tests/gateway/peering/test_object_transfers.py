@@ -53,7 +53,7 @@ class World:
         self.keeper, self.go = Keeper(), trio.Event()
         self.go.set()
         self.asked, self.sent, self.came, self.later = [], [], [], []
-        self.refused, self.pulled, self.signed = [], [], 0
+        self.refused, self.pulled, self.signed, self.said = [], [], 0, []
         self.booked, self.is_paid, self.free, self.short = [], False, [], ""
         self.restarted = trio.Event()
         self.jobs = {"j": self._job("j"), "other": self._job("other")}
@@ -85,7 +85,7 @@ class World:
         self.transfers = ObjectTransfers(
             *(self, server, self.keeper, self, self, addresses, lambda: UtcS(self.now_s)),
             self.free.append,
-            lambda _line: None,
+            self.said.append,
         )
 
     def _job(self, name):
@@ -464,14 +464,36 @@ async def test_a_receipt_comes_with_our_ticket_and_claims_no_more_than_that(worl
     world.transfers.hear("paris", Receipts([b"receipt 90"], [ticket]))
     [(fact, proof)] = world.booked
     assert (fact.moved_bytes, proof.ticket) == (90, ticket)
-    with pytest.raises(ProtocolError, match="does not fit"):
-        world.transfers.hear("paris", Receipts([b"receipt 101"], [ticket]))
-    with pytest.raises(ProtocolError, match="does not fit"):  # the ticket is another site's
-        world.transfers.hear("rome", Receipts([b"receipt 90"], [ticket]))
+    world.transfers.hear("paris", Receipts([b"receipt 101"], [ticket]))
+    world.transfers.hear("rome", Receipts([b"receipt 90"], [ticket]))  # another site's ticket
+    assert len(world.said) == 2
+    assert all("does not fit" in each for each in world.said)
     world.transfers.hear("paris", Receipts([b"receipt 90"]))  # of an older version
     with pytest.raises(ProtocolError, match="over 500"):
         world.transfers.hear("paris", Receipts([b"receipt 90"] * 501, [ticket] * 501))
     assert len(world.booked) == 1
+
+
+@pytest.mark.trio
+async def test_a_receipt_that_can_not_be_taken_leaves_the_others_and_the_session(
+    world, monkeypatch
+):
+    """Proofs come again with each bill: one that is refused closed each session."""
+    refusals = [ProtocolError("a receipt is dated in a period whose books are closed"), None]
+
+    def moved(fact, *_):
+        if error := refusals.pop(0):
+            raise error
+        world.booked.append(fact)
+
+    monkeypatch.setattr(world.transfers._server.exchange, "moved", moved)
+    ticket = b"900 " + A
+    world.transfers.hear("paris", Receipts([b"receipt 90", b"receipt 80"], [ticket, ticket]))
+    [fact] = world.booked
+    assert fact.moved_bytes == 80
+    [line] = world.said
+    assert line.startswith("1 receipt of site paris for objects not taken, and the moves not paid:")
+    assert line.endswith("books are closed")
 
 
 @pytest.mark.trio
