@@ -403,6 +403,9 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
             text = f"object {digest_text(digest)[:15]}…: {error}"
             reasons.append(_NotBrought(text, is_ours=error.is_ours))
         finally:
+            if digest not in new:  # also where its job is over; a receipt has settled it otherwise
+                purchases = self._server.exchange.purchases
+                purchases.give_up(order.buyer, order.contract, digest, SEND)
             self._coming.pop(key).set()
 
     async def _fetch_in_time(
@@ -474,7 +477,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         if not why and sale is None:  # a result of what we buy
             purchases = self._server.exchange.purchases
             what = order.contract, key.digest, ticket.size
-            why = purchases.pledge(order.buyer, *what, SEND)
+            why = purchases.pledge(order.buyer, *what, SEND, self._utc_s())
         if why:
             raise _NotBrought(why, is_ours=True)
 
@@ -567,7 +570,9 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
             return f"site {self._site} has no bulk port now"
         label = held.label.named(held.title).within(job.spec.wishes.label)
         why = self._why_not_there(site, contract, label)
-        why = why or exchange.purchases.pledge(site, contract, digest, held.size, RECEIVE)
+        why = why or exchange.purchases.pledge(
+            *(site, contract, digest, held.size, RECEIVE, self._utc_s())
+        )
         if why:
             return why
         regions = label.jurisdictions  # results go back to their own site
@@ -581,6 +586,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         try:
             return self._signer.ticket(ticket)
         except ValueError as error:
+            exchange.purchases.give_up(site, contract, digest, RECEIVE)
             return f"site {self._site} can't make a ticket: {error}"[:300]
 
     def _why_not_there(self, site: str, contract: str, label: DataLabel) -> str:

@@ -19,6 +19,7 @@ from gateway.contracts.model.moved import (
     MovedObject,
     MoveProof,
     delivery_of,
+    direction_of,
     receipts_of,
     usage_of,
 )
@@ -160,6 +161,8 @@ class Deliveries:
             ProtocolError: it is dated before its contract, or in a period whose books are closed.
         """
         delivery = delivery_of(fact, purchase.tariff, purchase.site)
+        if delivery is None:
+            purchase.give_up(fact.digest, direction_of(fact, purchase.site))
         if delivery is None or delivery.first in purchase.moves or purchase.is_void:
             return delivery is not None
         check_move(purchase, fact, utc_s, self.settled_ms.get(purchase.site, 0))
@@ -233,7 +236,7 @@ class Deliveries:
         )
         slots = purchase.quote.slots
         ran_ns = round(slots * max(0.0, utc_s - since_s) * 1e9)
-        moves_nanos = purchase.moves_nanos + sum(purchase.pledges.values())
+        moves_nanos = purchase.moves_nanos + purchase.pledged_nanos
         ran_nanos = purchase.tariff.charge_nanos(slots, ran_ns)
         return purchase.spent_nanos + moves_nanos + ran_nanos >= most
 

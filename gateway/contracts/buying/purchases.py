@@ -183,7 +183,9 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
             return False  # it is not in the books
         return self.deliveries.moved(purchase, fact, proof, utc_s)
 
-    def pledge(self, site: str, contract: str, digest: bytes, size: int, direction: str) -> str:
+    def pledge(
+        self, site: str, contract: str, digest: bytes, size: int, direction: str, utc_s: UtcS
+    ) -> str:
         """Keep money for an object before it moves; see Purchase.pledge.
 
         Empty, as where it can, for a contract that we do not buy.
@@ -191,7 +193,13 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
         purchase = self.purchases.get(contract)
         if purchase is None or purchase.site != site or purchase.quote is None:
             return ""
-        return purchase.pledge(digest, size, direction)
+        return purchase.pledge(digest, size, direction, utc_s)
+
+    def give_up(self, site: str, contract: str, digest: bytes, direction: str) -> None:
+        """Keep no more money for an object that does not move; see Purchase.give_up."""
+        purchase = self.purchases.get(contract)
+        if purchase is not None and purchase.site == site:
+            purchase.give_up(digest, direction)
 
     # --- making contracts ----------------------------------------------------------------------
 

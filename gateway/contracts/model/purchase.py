@@ -16,6 +16,7 @@ from federation.messages import deals
 from federation.messages.contracts import ContractPhase, Delivery, Tab, Verdict, grantor_until_s
 from federation.money import check_currency, format_money
 from federation.ranges import Range, RangeSet
+from federation.signed.transfers import TICKET_S
 from federation.wishes import NAME_CHARS_MAX
 from federation.words import clean
 from gateway.contracts.model.dealing import LEASE_MAX_S
@@ -44,6 +45,8 @@ SLACK_S: Final = 1.0
 # A clock may have been corrected meanwhile, and both sides book the same time.
 MISDATED_MAX_S: Final = 3600.0
 TEXT_CHARS_MAX: Final = 200
+# For a move: its ticket may be taken up until it expires, and the transfer goes on then.
+PLEDGE_S: Final = 2 * TICKET_S
 # Verdicts of a contract that are kept in memory. A seller bills each delivery once in a session: it
 # asks again only about those whose verdict was under way when a session was lost.
 VERDICTS_KEPT: Final = 256
@@ -85,7 +88,8 @@ class Purchase:
     tab: Tab = field(default_factory=Tab)
     moves: set[int] = field(default_factory=set)  # paid moves of objects: their numbers
     moves_nanos: int = 0  # their cost, which is no part of `spent_nanos`
-    pledges: dict[int, int] = field(default_factory=dict)  # for moves under way, by their numbers
+    # For moves under way, by their numbers: the money, and until when their tickets are valid.
+    pledges: dict[int, tuple[int, UtcS]] = field(default_factory=dict)
     # Proofs of moves to here that its seller has not billed yet: it may not have them.
     proofs: dict[tuple[int, int], MoveProof] = field(default_factory=dict)
     # Until its seller has reported its tasks after a restart: those delivered before, by epoch.
@@ -123,22 +127,37 @@ class Purchase:
         most = self.max_cost_nanos
         return most is None or self.spent_nanos + self.moves_nanos + cost_nanos <= most
 
-    def pledge(self, digest: bytes, size: int, direction: str) -> str:
+    @property
+    def pledged_nanos(self) -> int:
+        """The money that is kept for moves under way."""
+        return sum(nanos for nanos, _ in self.pledges.values())
+
+    def pledge(self, digest: bytes, size: int, direction: str, utc_s: UtcS) -> str:
         """Keep money of its cost limit for an object that is to move, or return why it can't.
 
-        Budgets hold the whole limit. The money is kept until the receipt tells the bytes.
+        Budgets hold the whole limit. The money is kept until the receipt tells the bytes, the
+        transfer is given up, or no receipt is to be expected any more: PLEDGE_S.
         """
         cost_nanos = charge_nanos(price_of(self.tariff, direction), size)
         number = number_of(self.contract, digest, direction)
-        if self.max_cost_nanos is None or not cost_nanos or number in {*self.moves, *self.pledges}:
+        for at in [at for at, (_, until_s) in self.pledges.items() if utc_s >= until_s]:
+            del self.pledges[at]
+        if self.max_cost_nanos is None or not cost_nanos or number in self.moves:
             return ""
-        kept_nanos = self.fetching_nanos + sum(self.pledges.values())
+        if number in self.pledges:
+            self.pledges[number] = self.pledges[number][0], utc_s + PLEDGE_S
+            return ""
+        kept_nanos = self.fetching_nanos + self.pledged_nanos
         left_nanos = max(0, self.left_nanos - kept_nanos)
         if cost_nanos > left_nanos:
             cost, left = (format_money(each, self.currency) for each in (cost_nanos, left_nanos))
             return f"its way costs {cost}, and of the money of the contract {left} is left"
-        self.pledges[number] = cost_nanos
+        self.pledges[number] = cost_nanos, utc_s + PLEDGE_S
         return ""
+
+    def give_up(self, digest: bytes, direction: str) -> None:
+        """Keep no more money for an object: it has not moved, or cost nothing."""
+        self.pledges.pop(number_of(self.contract, digest, direction), None)
 
     @property
     def is_live(self) -> bool:

@@ -11,6 +11,7 @@ from federation.messages import deals
 from federation.messages.adverts import OBJECTS_TAG
 from federation.messages.transferring import Receipts
 from gateway.contracts.model.moved import MOVE_EPOCH, RECEIVE, MovedObject, number_of
+from gateway.contracts.model.purchase import PLEDGE_S
 from gateway.ledger.db import records
 from policies.costs.budgets import Budget
 from policies.costs.moving import MovePrices
@@ -242,7 +243,7 @@ def test_a_result_leaves_the_money_of_the_delivery_that_it_is_fetched_for(town):
     rest = [b"r"], [], [], 1, 1, 1, 20_000_000, 1, []
     waiting = deals.Deliver(purchase.contract, 1, 0, *rest, left=True)
     purchases.fetching("paris", waiting, on=True)
-    what = "paris", purchase.contract, BOOK, GB, "send"
+    what = "paris", purchase.contract, BOOK, GB, "send", UTC_S
     assert "0.08 USD is left" in purchases.pledge(*what)
     purchases.fetching("paris", waiting, on=False)
     assert purchases.pledge(*what) == ""
@@ -265,7 +266,7 @@ def test_money_is_kept_before_an_object_moves_and_paid_by_what_arrived(town):
     purchase.max_cost_nanos = 25_000_000
 
     def pledge(digest, size):
-        return purchases.pledge("paris", purchase.contract, digest, size, RECEIVE)
+        return purchases.pledge("paris", purchase.contract, digest, size, RECEIVE, UTC_S)
 
     assert pledge(BOOK, 2 * GB) == ""
     assert pledge(BOOK, 2 * GB) == ""  # asked again: the money is there
@@ -275,14 +276,48 @@ def test_money_is_kept_before_an_object_moves_and_paid_by_what_arrived(town):
     town.pass_time(0.5)
     assert purchase.pledges == {}
     assert pledge(CURVE, GB) == ""
-    assert purchases.pledge("rome", purchase.contract, CURVE, GB, RECEIVE) == ""
-    assert purchases.pledge("paris", "london-1-99", CURVE, GB, RECEIVE) == ""
+    assert purchases.pledge("rome", purchase.contract, CURVE, GB, RECEIVE, UTC_S) == ""
+    assert purchases.pledge("paris", "london-1-99", CURVE, GB, RECEIVE, UTC_S) == ""
+
+
+@pytest.mark.parametrize("size", [0, 5], ids=["all blocks were there", "under half a nano-unit"])
+@pytest.mark.parametrize("is_result", [False, True])
+def test_money_is_free_again_once_an_object_has_come_for_nothing(town, size, is_result):
+    purchase = bought(town)
+    purchase.max_cost_nanos = 10**9
+    assert purchase.pledge(BOOK, GB, "send" if is_result else RECEIVE, UTC_S) == ""
+    assert purchase.pledged_nanos
+    london, moved = town.sites["london"], fact(town, size=size, is_result=is_result)
+    assert not london.exchange.moved(moved, proof_of(moved), UTC_S + town.now_s)
+    assert purchase.pledged_nanos == 0
+
+
+def test_money_is_free_again_when_a_transfer_is_given_up(town):
+    purchases, purchase = town.sites["london"].exchange.purchases, bought(town)
+    purchase.max_cost_nanos = 10_000_000
+    assert purchase.pledge(BOOK, GB, RECEIVE, UTC_S) == ""
+    assert "0 USD is left" in purchase.pledge(CURVE, GB, RECEIVE, UTC_S)
+    purchases.give_up("rome", purchase.contract, BOOK, RECEIVE)
+    assert purchase.pledged_nanos
+    purchases.give_up("paris", purchase.contract, BOOK, RECEIVE)
+    assert purchase.pledge(CURVE, GB, RECEIVE, UTC_S) == ""
+
+
+def test_money_is_free_again_when_no_receipt_is_to_be_expected(town):
+    """The seller has failed to fetch it, and says nothing."""
+    purchase = bought(town)
+    purchase.max_cost_nanos = 10_000_000
+    assert purchase.pledge(BOOK, GB, RECEIVE, UTC_S) == ""
+    assert "left" in purchase.pledge(CURVE, GB, RECEIVE, UTC_S + PLEDGE_S - 1)
+    assert purchase.pledge(BOOK, GB, RECEIVE, UTC_S + PLEDGE_S - 1) == ""  # asked for again
+    assert "left" in purchase.pledge(CURVE, GB, RECEIVE, UTC_S + PLEDGE_S)
+    assert purchase.pledge(CURVE, GB, RECEIVE, UTC_S + 2 * PLEDGE_S) == ""
 
 
 def test_a_contract_without_a_limit_keeps_nothing(town):
     [purchase] = town.sites["london"].exchange.purchases.purchases.values()
     assert purchase.max_cost_nanos is None
-    assert purchase.pledge(BOOK, 10**15, RECEIVE) == ""
+    assert purchase.pledge(BOOK, 10**15, RECEIVE, UTC_S) == ""
     assert purchase.pledges == {}
 
 

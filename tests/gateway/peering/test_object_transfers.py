@@ -54,6 +54,7 @@ class World:
         self.go.set()
         self.asked, self.sent, self.came, self.later = [], [], [], []
         self.refused, self.pulled, self.signed, self.said = [], [], 0, []
+        self.given_up = []
         self.booked, self.is_paid, self.free, self.short = [], False, [], ""
         self.restarted = trio.Event()
         self.jobs = {"j": self._job("j"), "other": self._job("other")}
@@ -62,7 +63,11 @@ class World:
             objects_came=lambda _buyer, _contract, why: self.came.append(why),
         )
         purchase = SimpleNamespace(site="london", is_live=True, job="j")
-        purchases = SimpleNamespace(purchases={"c": purchase}, pledge=lambda *_: self.short)
+        purchases = SimpleNamespace(
+            purchases={"c": purchase},
+            pledge=lambda *_: self.short,
+            give_up=lambda *what: self.given_up.append(what),
+        )
         wishes = SimpleNamespace(jurisdictions=None)
         server = SimpleNamespace(
             config=SimpleNamespace(name="paris", pools=[], host_jurisdiction="EU"),
@@ -243,6 +248,7 @@ async def test_a_delivery_whose_results_its_seller_does_not_give_is_refused(worl
     [(site, message, why)] = world.refused
     assert (site, message.first, world.later) == ("london", 0, [])
     assert "is not held: a result can't come to paris: object" in why
+    assert world.given_up == [("london", "c", A, "send")]  # the money of its way is free again
     assert why.endswith("london can't be reached")
 
 
@@ -449,6 +455,7 @@ async def test_what_came_is_signed_for_and_booked_or_is_free(world, is_paid):
     world.order(A)
     await until(lambda: world.came)
     [(fact, proof)] = world.booked
+    assert world.given_up == []
     assert (fact.source, fact.to, fact.contract, fact.user) == ("london", "paris", "c", USER)
     assert fact.moved_bytes == 100
     assert proof.ticket.endswith(A)
