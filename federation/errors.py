@@ -21,7 +21,8 @@
     │   ├── MemoryLimitExceeded it outgrew its slot's memory
     │   ├── TaskCrashed         it took its slot down twice (poison)
     │   ├── WorkerLost          its worker was lost too often
-    │   ├── ResultRefused       its result was too large, or could not be pickled
+    │   ├── ResultRefused       its result was too large, could not be pickled, or costs too much to
+    │   │                       fetch
     │   ├── ResultUntrusted     its result came from a site that is not trusted
     │   ├── EnvironmentFailed   its environment could not be made
     │   ├── CostLimitReached    the job reached its `max_cost` before the task could start, or a
@@ -157,7 +158,7 @@ class WorkerLost(TaskError):
 
 
 class ResultRefused(TaskError):
-    """A task's result was too large to send, or could not be pickled."""
+    """A task's result was too large to send, could not be pickled, or costs too much to fetch."""
 
 
 class ResultUntrusted(TaskError):

@@ -10,8 +10,8 @@ The tasks of the contract wait at the seller until all that they refer to is the
 that until it ends. An object that can't come sends the tasks back, with the reason. A delivery with
 a result that can't be fetched from its seller is refused: it is not paid, and its tasks run again
 elsewhere. Where the cause is at this site, the seller has done its part: the delivery counts, and
-those tasks have no result. The bytes go from carrier to carrier; this gateway sees digests and
-numbers.
+those tasks have no result. They run again, unless for want of money: they would be paid twice.
+The bytes go from carrier to carrier; this gateway sees digests and numbers.
 """
 
 import math
@@ -96,11 +96,17 @@ class _LeftDelivery:
 
 
 class _NotBrought(Exception):
-    """An object can't be fetched; the text says why. `is_ours`: the cause is at this site."""
+    """An object can't be fetched; the text says why.
 
-    def __init__(self, why: str, *, is_ours: bool = False) -> None:
+    Attributes:
+        is_ours: the cause is at this site.
+        is_short: it is that the money of the contract does not pay for its way.
+    """
+
+    def __init__(self, why: str, *, is_ours: bool = False, is_short: bool = False) -> None:
         super().__init__(why)
         self.is_ours = is_ours
+        self.is_short = is_short
 
 
 class _Expired(Exception):
@@ -256,7 +262,9 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
             )
             self._router.refuse_later(seller, message, text)
         else:
-            self._router.hear_later(seller, without_results(message, lost, why))
+            # Run again, a task would be paid again, and its result would cost the same way.
+            kind = "result" if missed is not None and missed.is_short else "object"
+            self._router.hear_later(seller, without_results(message, lost, why, kind))
 
     async def _bring_results(self, seller: str, message: Deliver, job: Job) -> _NotBrought | None:
         """Fetch results, each object once, and let the job hold each result.
@@ -313,8 +321,11 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
             f"objects for contract {order.contract} of {order.buyer} did not come: {reasons[0]}"
         )
         what = "an object of its calls" if is_input else "a result"
-        is_ours = all(each.is_ours for each in reasons)
-        return _NotBrought(f"{what} can't come to {self._site}: {reasons[0]}", is_ours=is_ours)
+        return _NotBrought(
+            f"{what} can't come to {self._site}: {reasons[0]}",
+            is_ours=all(each.is_ours for each in reasons),
+            is_short=any(each.is_short for each in reasons),
+        )
 
     async def _bring_missing(
         self,
@@ -401,7 +412,8 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
             new.add(digest)
         except _NotBrought as error:
             text = f"object {digest_text(digest)[:15]}…: {error}"
-            reasons.append(_NotBrought(text, is_ours=error.is_ours))
+            how = {"is_ours": error.is_ours, "is_short": error.is_short}
+            reasons.append(_NotBrought(text, **how))
         finally:
             if digest not in new:  # also where its job is over; a receipt has settled it otherwise
                 purchases = self._server.exchange.purchases
@@ -477,7 +489,8 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         if not why and sale is None:  # a result of what we buy
             purchases = self._server.exchange.purchases
             what = order.contract, key.digest, ticket.size
-            why = purchases.pledge(order.buyer, *what, SEND, self._utc_s())
+            if why := purchases.pledge(order.buyer, *what, SEND, self._utc_s()):
+                raise _NotBrought(why, is_ours=True, is_short=True)
         if why:
             raise _NotBrought(why, is_ours=True)
 

@@ -48,12 +48,17 @@ def lost_results(message: Deliver, job: Job | None, catalogue: ObjectCatalogue) 
     return unproven(message.values, failed, id_, scope, objects)
 
 
-def without_results(message: Deliver, lost: Mapping[int, str], why: str) -> Deliver:
-    """Return a delivery with these results as failures, and `why` they did not come."""
+def without_results(
+    message: Deliver, lost: Mapping[int, str], why: str, kind: str = "object"
+) -> Deliver:
+    """Return a delivery with these results as failures, and `why` they did not come.
+
+    Tasks with failures of kind "object" run again; those of kind "result" don't.
+    """
     if not lost:
         return message
     values = [b"" if at in lost else value for at, value in enumerate(message.values)]
-    added = [[at, "object", f"{text}: {why}", b""] for at, text in lost.items()]
+    added = [[at, kind, f"{text}: {why}", b""] for at, text in lost.items()]
     failures = sorted([*message.failures, *added], key=itemgetter(0))
     return replace(message, values=values, failures=failures)
 

@@ -8,7 +8,7 @@ import trio
 import trio.testing
 
 from federation.clocks import UtcS
-from federation.errors import ProtocolError
+from federation.errors import FAILURES, ProtocolError
 from federation.messages.deals import Deliver
 from federation.messages.transferring import AskTickets, Receipts, Tickets
 from federation.objects.labels import UNLABELLED, read_label
@@ -20,6 +20,7 @@ from gateway.objects.catalogue import ObjectCatalogue, ObjectKey
 from gateway.peering.bulk_addresses import BulkAddresses
 from gateway.peering.object_transfers import AHEAD, TICKETS_MAX, ObjectTransfers
 from gateway.scheduler.model.effects import PullObjects
+from gateway.scheduler.tasks.completion import RETRIED
 
 A, B = b"\x02" + b"a" * 32, b"\x02" + b"b" * 32
 USER = "ann@london"
@@ -306,6 +307,20 @@ async def test_results_for_a_job_that_takes_none_are_refused(world):
     world.transfers.fetch_results("london", delivery(0, left_value(A, 100)))
     await until(lambda: world.refused)
     assert not world.pulled
+
+
+@pytest.mark.trio
+async def test_a_task_whose_result_is_too_dear_to_fetch_does_not_run_and_pay_again(world):
+    world.short = "its way costs 1 USD, and of the money of the contract 0.5 USD is left"
+    world.transfers._server.exchange.sales.sales.clear()
+    world.transfers.fetch_results("london", delivery(0, left_value(A, 100), b"\x80x"))
+    await until(lambda: world.later)
+    [(_, message)] = world.later
+    [[at, kind, text, _]] = message.failures
+    assert (at, kind, world.refused) == (0, "result", [])
+    assert kind in FAILURES
+    assert kind not in (*RETRIED, "object")
+    assert text.endswith(world.short)
 
 
 @pytest.mark.trio
