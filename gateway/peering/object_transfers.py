@@ -38,7 +38,7 @@ from federation.signed.transfers import TransferReceipt, TransferTicket
 from federation.words import clean, count, size_text
 from gateway.base.faults import describe_fault
 from gateway.base.handlers import MessageHandler, handles
-from gateway.contracts.model.moved import RECEIVE, SEND, MovedObject, MoveProof
+from gateway.contracts.model.moved import PROOFS_MAX, RECEIVE, SEND, MovedObject, MoveProof
 from gateway.contracts.selling.unsettled import size_of
 from gateway.objects.bulk.carrier_process import CarrierProcess, PullOutcome, PullSource
 from gateway.objects.bulk.office import moved, proved, ticket_for, why_not_fetch
@@ -61,6 +61,7 @@ ROUNDS_MAX: Final = 3  # of fetching what is missing: objects go when their last
 REASON_CHARS_MAX: Final = 500  # of another site's text
 TURN_S: Final = 0.01  # between two turns of signing: a third of the loop's time at most
 AHEAD: Final = 32  # objects of one order that have a ticket; a carrier fetches a few at a time
+BOOKED_KEPT: Final = 2_000  # receipts, with their tickets: each has less than 2 kB
 TICKETS_MAX: Final = 20  # for one object: hours in the queue
 EXPIRED: Final = "has expired"  # in the words of the site that refuses the ticket
 NOT_HELD: Final = "its site did not give it"
@@ -172,6 +173,7 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         self._turns, self._is_asked = TicketTurns(), trio.Event()
         self._coming_bytes = 0
         self._waiting_bytes: Counter[str] = Counter()  # of deliveries, by seller
+        self._booked: dict[tuple[str, bytes, bytes], None] = {}  # sites, and their latest receipts
 
     @property
     def address(self) -> str:
@@ -636,16 +638,22 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         can't be taken is left out, and its move is void once billed: proofs come again with bills,
         and would close each session of these sites.
         """
-        if max(len(message.receipts), len(message.tickets)) > DIGESTS_MAX:
-            raise ProtocolError(f"over {DIGESTS_MAX} receipts come at a time")
+        if max(len(message.receipts), len(message.tickets)) > PROOFS_MAX:
+            raise ProtocolError(f"over {PROOFS_MAX} receipts come at a time")
         refused: list[str] = []
         for raw, raw_ticket in zip(message.receipts, message.tickets, strict=False):
+            pair = site, raw_ticket, raw
+            if pair in self._booked:
+                continue  # two signatures take longer to check than all the rest
             try:
                 receipt = self._signer.open_receipt(site, raw)
                 fact = proved(self._signer.open_given(raw_ticket), receipt)
-                self._server.exchange.moved(fact, MoveProof(raw_ticket, raw), self._utc_s())
+                if self._server.exchange.moved(fact, MoveProof(raw_ticket, raw), self._utc_s()):
+                    self._booked[pair] = None
             except ProtocolError as error:
                 refused.append(str(error))
+        while len(self._booked) > BOOKED_KEPT:
+            del self._booked[next(iter(self._booked))]
         if refused:
             self._say(
                 f"{count(len(refused), 'receipt')} of site {site} for objects not taken, and the "

@@ -491,9 +491,30 @@ async def test_a_receipt_comes_with_our_ticket_and_claims_no_more_than_that(worl
     assert len(world.said) == 2
     assert all("does not fit" in each for each in world.said)
     world.transfers.hear("paris", Receipts([b"receipt 90"]))  # of an older version
-    with pytest.raises(ProtocolError, match="over 500"):
-        world.transfers.hear("paris", Receipts([b"receipt 90"] * 501, [ticket] * 501))
+    with pytest.raises(ProtocolError, match="over 100"):
+        world.transfers.hear("paris", Receipts([b"receipt 90"] * 101, [ticket] * 101))
     assert len(world.booked) == 1
+
+
+@pytest.mark.trio
+async def test_a_receipt_that_is_booked_is_not_checked_again(world, monkeypatch):
+    """500 receipts took the loop for a fifth of a second, each time that they came."""
+    opened, open_receipt = [], world.open_receipt
+    monkeypatch.setattr(
+        world, "open_receipt", lambda *what: opened.append(what) or open_receipt(*what)
+    )
+    again = Receipts([b"receipt 90"], [b"900 " + A])
+    for is_paid, times in ((False, 1), (True, 2), (True, 2)):  # a contract may come after it
+        world.is_paid = is_paid
+        world.transfers.hear("paris", again)
+        assert len(opened) == times
+    world.transfers.hear("rome", again)
+    assert len(opened) == 3
+    monkeypatch.setattr("gateway.peering.object_transfers.BOOKED_KEPT", 1)
+    world.transfers.hear("paris", Receipts([b"receipt 80"], [b"900 " + A]))
+    world.transfers.hear("paris", again)
+    assert len(opened) == 5
+    assert len(world.transfers._booked) == 1
 
 
 @pytest.mark.trio
