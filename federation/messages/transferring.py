@@ -49,7 +49,8 @@ class Receipts(FromEither, to=Receiver.OBJECTS, sealed=True):
     """Receipts of the receiver (federation.signed.transfers) for objects that have arrived.
 
     With each comes its ticket, as its source has signed it: that site remembers no tickets. Those
-    of moves that cost something come again with each bill, until they have a verdict.
+    of moves that cost something come again with their bills and in new sessions, until they have a
+    verdict.
     """
 
     kind: ClassVar[str] = "receipts"

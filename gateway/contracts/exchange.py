@@ -297,7 +297,7 @@ class Exchange:
 
     def reached(self, site: str) -> None:
         """Note a new session with a seller."""
-        self.purchases.site_backoff.reached(site)
+        self.purchases.reached(site)
 
     def paid(self, site: str) -> None:
         """Note that a seller has booked a payment: what it refused for our debt is asked again."""

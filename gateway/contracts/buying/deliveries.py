@@ -314,7 +314,6 @@ class Deliveries:
             # The deliveries that a power cut took from our books are sent and billed again: do not
             # void them before that.
             return
-        self.prove(purchase)  # ahead of the verdict, after which the seller may close
         verdicts: list[list[int]] = []
         forgotten: list[list[int]] = []
         tab = purchase.tab

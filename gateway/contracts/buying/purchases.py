@@ -675,6 +675,16 @@ class Purchases(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.PURCHASES
             self._outcome.write(records.ContractEnded(purchase.contract, "buy", "settled", utc_s))
         self._drop(purchase)
 
+    def reached(self, site: str) -> None:
+        """Repeat in a new session with a seller the proofs that may have been lost with the last.
+
+        Its back-off for silence ends, too.
+        """
+        self.site_backoff.reached(site)
+        for purchase in self.purchases.values():
+            if purchase.site == site:
+                self.deliveries.prove(purchase)
+
     def unreachable(self, site: str, utc_s: UtcS, reason: str) -> None:
         """Drop the uncommitted contracts of an unreachable site; others wait for their lease."""
         self.site_backoff.unreachable(site, utc_s, shown(reason))

@@ -700,11 +700,13 @@ class Sales(MessageHandler[[MonoS, UtcS], None], receiver=Receiver.SALES):
         if sale.unbilled:
             # A power loss must not lose billed deliveries: the two books would differ for ever.
             self._outcome.harden()
-            # Ahead of the bill: the buyer's verdict depends on them, and they may have been lost.
-            for receipts in receipts_of(sale.proofs.values()):
-                self._say(sale, receipts)
         while sale.unbilled:
             part, sale.unbilled = sale.unbilled[:BILL_ROWS_MAX], sale.unbilled[BILL_ROWS_MAX:]
+            # Ahead of the bill: the buyer's verdict depends on them. In a new session all are
+            # billed again.
+            keys = [(each.epoch, each.first) for each in part]
+            for receipts in receipts_of(sale.proofs[key] for key in keys if key in sale.proofs):
+                self._say(sale, receipts)
             self._say(sale, deals.Bill(sale.contract, [each.row for each in part]))
 
     def _stop(self, sale: Sale, ended_as: ContractEnd) -> None:

@@ -169,6 +169,37 @@ def test_a_proof_that_was_lost_comes_again_with_the_bill(town):
     assert [row[2] for row in moves(paris)[1].values()] == ["post"]
 
 
+def test_a_bill_has_the_proofs_of_its_own_moves_alone(town, monkeypatch):
+    """All open ones went with each bill, and with each answer: they grew with their square."""
+    monkeypatch.setattr("gateway.contracts.selling.sales.BILL_ROWS_MAX", 1)
+    for at in range(4):
+        move(town, fact(town, b"\x02" + bytes([at]) * 32, is_result=at >= 2))
+    town.said.clear()
+    town.pass_time(1.0)
+    assert [each for each in town.said if isinstance(each[-1], deals.Bill)]
+    assert [len(each[-1].receipts) for each in town.said if isinstance(each[-1], Receipts)] == [
+        1,
+        1,
+    ]
+    assert {row[2] for row in moves(town.sites["paris"])[1].values()} == {"post"}
+
+
+def test_a_proof_of_its_buyer_that_was_lost_comes_again_in_a_new_session(town):
+    move(town, fact(town, is_result=True))
+    town.mail.clear()  # the session is gone, with the proof
+    london, paris = town.sites["london"], town.sites["paris"]
+    town.pass_time(1.0)
+    assert moves(paris) == ([], {})
+    london.exchange.reached("rome")
+    london.do()
+    assert not town.mail
+    london.exchange.reached("paris")
+    london.do()
+    town.pass_time(1.0)
+    for site in (london, paris):
+        assert [row[2] for row in moves(site)[1].values()] == ["post"]
+
+
 @pytest.mark.parametrize("is_result", [False, True])
 @pytest.mark.parametrize("killed", ["london", "paris"])
 def test_a_site_that_is_killed_before_the_other_has_booked_loses_nothing(town, killed, is_result):
