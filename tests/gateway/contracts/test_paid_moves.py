@@ -345,6 +345,30 @@ def test_money_is_free_again_when_no_receipt_is_to_be_expected(town):
     assert purchase.pledge(CURVE, GB, RECEIVE, UTC_S + 2 * PLEDGE_S) == ""
 
 
+def test_pledges_that_a_kill_took_are_not_paid_twice(town):
+    """Tickets from before are valid still, and their money is pledged once more."""
+    london = town.sites["london"]
+    london.books = [
+        replace(each, max_cost_nanos=15_000_000)
+        if isinstance(each, records.ContractOpened)
+        else each
+        for each in london.books
+    ]
+    purchase = bought(town)
+    purchase.max_cost_nanos = 15_000_000
+    assert purchase.pledge(BOOK, GB, RECEIVE, UTC_S) == ""
+    before = fact(town, BOOK)
+    later = fact(town, CURVE)
+    town.mail.clear()
+    london.recover(2)
+    purchase = bought(town)
+    assert (purchase.max_cost_nanos, purchase.pledges) == (15_000_000, {})
+    assert purchase.pledge(CURVE, GB, RECEIVE, UTC_S) == ""
+    for moved in (later, before):
+        assert london.exchange.moved(moved, proof_of(moved), UTC_S + town.now_s)
+    assert (purchase.moves_nanos, len(purchase.moves)) == (10_000_000, 1)
+
+
 def test_a_contract_without_a_limit_keeps_nothing(town):
     [purchase] = town.sites["london"].exchange.purchases.purchases.values()
     assert purchase.max_cost_nanos is None
