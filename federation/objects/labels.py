@@ -22,6 +22,7 @@ SOURCES_MAX: Final = 8  # names of what a label is of, for people
 SITE: Final = "site:"
 NOT_SITE: Final = "not-site:"
 HOME: Final = "home"
+NOWHERE: Final = "nowhere"  # two labels left no place; older versions read a jurisdiction of none
 ANY_OF: Final = (
     '"EU" for a jurisdiction, "site:paris", "not-site:tokyo", or "home" for the site that it is '
     "put at"
@@ -46,12 +47,14 @@ class DataLabel:
     of: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether it forbids any place."""
+        """Whether it forbids any place: all of them, where it allows none."""
         return bool(self.words)
 
     @property
     def words(self) -> tuple[str, ...]:
         """The words that say it, in order; empty: anywhere."""
+        if self.is_nowhere:
+            return (NOWHERE,)
         return (
             *sorted(self.jurisdictions or ()),
             *(SITE + each for each in sorted(self.sites or ())),
@@ -99,6 +102,8 @@ class DataLabel:
     def title(self) -> str:
         """What it is of and where that may lie: `object "book" may lie only in EU`."""
         what = ", ".join(self.of) or "the data"
+        if self.is_nowhere:
+            return f"{what} may lie nowhere"
         if self.not_sites and self.jurisdictions is None and self.sites is None:
             return f"{what} may not lie {str(self).removeprefix('not ')}"
         return f"{what} may lie only {self}"
@@ -106,7 +111,7 @@ class DataLabel:
     def __str__(self) -> str:
         """Say where, in words."""
         if self.is_nowhere:
-            return "nowhere"
+            return NOWHERE
         parts = []
         if self.jurisdictions is not None:
             parts.append(f"in {', '.join(sorted(self.jurisdictions))}")
@@ -166,6 +171,8 @@ def read_label(words: Any, home: str = "") -> DataLabel:
     found = list(words)
     if len(found) > WORDS_MAX:
         raise ValueError(f"residency has {len(found):,} words, the limit is {WORDS_MAX}")
+    if NOWHERE in found:
+        return DataLabel(jurisdictions=frozenset())
     jurisdictions, sites, not_sites = set[str](), set[str](), set[str]()
     for word in found:
         if not isinstance(word, str):

@@ -119,8 +119,8 @@ class ObjectKeeper:
         self.holdings = Holdings(self.catalogue, books, utc_s, say, self._order)
         self.pid = 0  # of the object host
         self.label_of: Callable[[str], DataLabel] = lambda _job: UNLABELLED  # of a job's data
-        # Lets the labels of objects that were found late hold for a job.
-        self.narrow: Callable[[str, list[DataLabel]], None] = lambda *_: None
+        # Lets the labels of objects that were found late hold for calls of a job; None: for all.
+        self.narrow: Callable[[str, list[DataLabel], Range | None], None] = lambda *_: None
         self.why_not_here: Callable[[DataLabel], str] = lambda _label: ""  # why data can't lie here
         self.on_lost: Callable[[], None] = lambda: None  # is called when all objects are lost
         self._drops_names = False  # whether the object host does: one of before does not
@@ -382,7 +382,7 @@ class ObjectKeeper:
                 self._hold(hold)
                 labels = self.catalogue.labels_of(hold.scope, hold.digests)
                 if labels:
-                    self.narrow(hold.job, labels)
+                    self.narrow(hold.job, labels, hold.calls)
 
     def _user_of(self, message: SealedObject) -> str:
         """Return the user that an object is kept for; empty for a job that is over."""

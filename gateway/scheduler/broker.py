@@ -26,7 +26,7 @@ from federation.clocks import MonoS, UtcS
 from federation.messages.messages import Kept, RejectJob
 from federation.messages.wire import pack
 from federation.objects.labels import DataLabel, conflict, meet
-from federation.ranges import Range
+from federation.ranges import Range, RangeSet
 from federation.reasons import Reason
 from federation.words import duration_text
 from gateway.ledger.db import records
@@ -51,7 +51,7 @@ from gateway.scheduler.model.effects import (
     Write,
 )
 from gateway.scheduler.model.events import Event
-from gateway.scheduler.model.jobs import Assignment, Job, QueuedBundle, Worker
+from gateway.scheduler.model.jobs import EVERY_TASK, Assignment, Job, QueuedBundle, Worker
 from gateway.scheduler.model.peer_queries import NoPeers, PeerQueries
 from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.accounts import Accounts, BrokerClient, ClientLimits
@@ -605,11 +605,28 @@ class Broker:
         if excess:
             self._expel(client, excess)
 
-    def narrow(self, name: str, labels: Iterable[DataLabel]) -> None:
-        """Let the labels of objects hold for a job that was found to refer to them."""
+    def narrow(self, name: str, labels: list[DataLabel], calls: Range | None = None) -> None:
+        """Let the labels of objects hold for a job that was found late to refer to them.
+
+        Where no place is left, those of `calls` that have not begun end; None: all calls.
+        """
         job = self.jobs.get(name)
-        if job is not None and job.spec.price is None and job.narrow(meet(labels)):
+        if job is None or job.spec.price is not None:
+            return
+        why = self._no_place(job, labels)
+        if why:
+            wanted = EVERY_TASK if calls is None else RangeSet([calls])
+            self._completion.drop(job, job.withdraw(wanted), "residency", why)
+            self._dispatcher.mark_ready(job)
+            self._registry.finish(job, self._utc_s)
+        elif job.narrow(meet(labels)):
             self._dispatcher.refile(job)
+
+    def _no_place(self, job: Job, labels: list[DataLabel]) -> str:
+        """Return why labels of objects leave a job no place, or an empty text."""
+        return conflict([job.spec.wishes.label, *labels]) or self.peers.why_nowhere(
+            job.spec.narrowed(meet(labels))
+        )
 
     def _may_read(self, job: Job, event: events.TasksArrived) -> bool:
         """Let the labels of its data hold for a job; end its new calls where no place is left.
@@ -624,9 +641,7 @@ class Broker:
         labels = [*of_objects, event.label] if event.label else of_objects
         if not labels:
             return True
-        why = conflict([job.spec.wishes.label, *labels]) or self.peers.why_nowhere(
-            job.spec.narrowed(meet(labels))
-        )
+        why = self._no_place(job, labels)
         if not why:
             if job.narrow(meet(labels)):
                 self._dispatcher.refile(job)

@@ -94,3 +94,19 @@ def test_two_labels_without_a_common_place_are_named():
     assert conflict([eu, eu, UNLABELLED]) == ""
     three = [read_label([f"not-site:{site}"]) for site in ("a", "b")]
     assert "of all" in conflict([*three, read_label(["site:a", "site:b"])])
+
+
+def test_a_label_that_leaves_no_place_forbids_all_and_is_read_back():
+    nowhere = meet([read_label(["EU"]), read_label(["US"])]).named("object a")
+    other = read_label(["site:paris"]).within(read_label(["site:rome"]))
+    for label in (nowhere, other):
+        assert label
+        assert label.is_nowhere
+        assert not allowed(label)
+        assert label.words == ("nowhere",)
+        assert read_label(label.words).is_nowhere
+        assert label.within(UNLABELLED).is_nowhere
+        assert not UNLABELLED.is_within(label)
+        assert label.is_within(read_label(["DE"]))
+    assert conflict([nowhere]) == "no place is left for a task of all: object a may lie nowhere"
+    assert "object a may lie nowhere" in nowhere.why_not("paris", "EU")

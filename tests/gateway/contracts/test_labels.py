@@ -192,3 +192,23 @@ def test_the_label_of_calls_is_read_and_a_wrong_one_ends_the_session():
     assert client_event(tasks, 1).label.words == ("site:london",)
     with pytest.raises(ProtocolError, match="the label of data is not valid"):
         client_event(replace(tasks, label=["site:"]), 1)
+
+
+def test_calls_whose_objects_are_found_late_to_leave_no_place_end(town):
+    """After a restart the labels came once the calls were queued: these ran with no label."""
+    london = town.sites["london"]
+    london.do(events.ClientJoined(1, "ann"), events.JobOpened(1, "j", spec()))
+    calls = [with_head(b"x", [BOOK, CURVE])] * 50
+    london.do(events.TasksArrived(1, "j", 0, calls, (BOOK, CURVE)))
+    job = london.broker.jobs["j"]
+    waited = job.waiting
+    assert waited
+    paris = read_label(["site:paris"]).named("object curve")
+    london.broker.narrow("j", [AT_LONDON, paris], (0, 50))
+    london.do()
+    dropped = dropped_by(london)
+    assert {each.failure for each in dropped} == {"residency"}
+    assert "object curve may lie only at paris" in dropped[0].reason
+    assert sum(stop - first for each in dropped for first, stop in each.ranges) == waited
+    assert job.waiting == 0
+    assert not job.spec.wishes.label.is_nowhere
