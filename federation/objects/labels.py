@@ -139,12 +139,19 @@ def meet(labels: Iterable[DataLabel]) -> DataLabel:
 def conflict(labels: Iterable[DataLabel]) -> str:
     """Return why no place is allowed by all labels, naming the two that exclude each other.
 
-    Empty where a place may be left.
+    Empty where a place may be left. A label of more words than a message may have is refused, too.
     """
     found = list(dict.fromkeys(each for each in labels if each))
     whole = meet(found)
     if not whole.is_nowhere:
-        return ""
+        words = len(whole.words)
+        if words <= WORDS_MAX:
+            return ""
+        what = ", ".join(whole.of) or "the data"
+        return (
+            f"the labels of {what} have {words:,} words together, the limit is {WORDS_MAX}: read "
+            "less in one task, or name the places that are allowed"
+        )
     for at, one in enumerate(found):
         for other in found[:at]:
             if one.within(other).is_nowhere:

@@ -175,8 +175,11 @@ class Stream:
     @property
     def label(self) -> DataLabel:
         """Where its results may lie, as far as this client knows."""
-        words = (*self.opening.wishes.get("label", ()), *self.told_label)
-        return read_label(words).named(f"a result of {self.opening.name}") if words else UNLABELLED
+        opened, told = self.opening.wishes.get("label", ()), self.told_label
+        if not (opened or told):
+            return UNLABELLED
+        label = read_label(opened).within(read_label(told))  # places that both allow
+        return label.named(f"a result of {self.opening.name}")
 
     # --- calls ---------------------------------------------------------------------------------
 

@@ -110,3 +110,15 @@ def test_a_label_that_leaves_no_place_forbids_all_and_is_read_back():
         assert label.is_within(read_label(["DE"]))
     assert conflict([nowhere]) == "no place is left for a task of all: object a may lie nowhere"
     assert "object a may lie nowhere" in nowhere.why_not("paris", "EU")
+
+
+def test_labels_of_more_words_than_a_message_may_have_are_refused_together():
+    """Their words closed the session of the client that was told them with a result."""
+    one, two = (
+        read_label([f"not-site:{side}{at}" for at in range(40)]).named(f"object {side}")
+        for side in "ab"
+    )
+    assert "labels of object a, object b have 80 words together, the limit is 64" in conflict(
+        [one, two]
+    )
+    assert conflict([one]) == ""

@@ -217,3 +217,17 @@ def test_calls_are_sent_within_the_limit_on_unfinished_ones_and_the_end_of_a_job
     assert [message.kind for message in channel.posted] == ["tasks", "tasks", "close"]
     assert closed == [stream]
     assert stream.is_over
+
+
+def test_the_label_of_results_is_where_both_the_opening_and_the_gateway_allow():
+    """The words of both were added up: results of EU data were allowed in the US."""
+    opening = replace(OPENING, wishes={"label": ["EU", "US"]})
+    stream = Stream(opening, deque())
+    assert stream.label.words == ("EU", "US")
+    stream.told_label = ("EU", "site:paris")
+    assert stream.label.words == ("EU", "site:paris")
+    many = [f"not-site:{at}" for at in range(40)]
+    wide = Stream(replace(OPENING, wishes={"label": many}), deque())
+    wide.told_label = tuple(f"not-site:x{at}" for at in range(40))
+    assert len(wide.label.words) == 80
+    assert Stream(OPENING, deque()).label == UNLABELLED
