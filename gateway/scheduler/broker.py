@@ -53,6 +53,7 @@ from gateway.scheduler.model.effects import (
 from gateway.scheduler.model.events import Event
 from gateway.scheduler.model.jobs import EVERY_TASK, Assignment, Job, QueuedBundle, Worker
 from gateway.scheduler.model.peer_queries import NoPeers, PeerQueries
+from gateway.scheduler.model.stored_terms import opened_record
 from gateway.scheduler.model.terms import JobSpec
 from gateway.scheduler.quotas.accounts import Accounts, BrokerClient, ClientLimits
 from gateway.scheduler.quotas.admission import Admission
@@ -620,7 +621,16 @@ class Broker:
             self._dispatcher.mark_ready(job)
             self._registry.finish(job, self._utc_s)
         elif job.narrow(meet(labels)):
-            self._dispatcher.refile(job)
+            self._narrowed(job)
+
+    def _narrowed(self, job: Job) -> None:
+        """File a job with a new label anew, and store the label with its terms.
+
+        Its kept results and its output are read with that label once it has left memory.
+        """
+        self._dispatcher.refile(job)
+        if not job.leaving:
+            self._write(opened_record(job), durable=job.spec.detached)
 
     def _no_place(self, job: Job, labels: list[DataLabel]) -> str:
         """Return why labels of objects leave a job no place, or an empty text."""
@@ -644,7 +654,7 @@ class Broker:
         why = self._no_place(job, labels)
         if not why:
             if job.narrow(meet(labels)):
-                self._dispatcher.refile(job)
+                self._narrowed(job)
             return True
         ranges = job.known.missing(event.first, event.first + len(event.arguments))
         for first, stop in ranges:
@@ -702,7 +712,7 @@ class Broker:
         """End the jobs whose last call ended because of another's failure."""
         narrowed, self.graphs.narrowed = self.graphs.narrowed, {}
         for job in narrowed.values():
-            self._dispatcher.refile(job)
+            self._narrowed(job)
         while self.graphs.touched:
             for job in self.graphs.take_touched():
                 self._registry.finish(job, utc_s)

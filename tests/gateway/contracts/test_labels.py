@@ -13,8 +13,10 @@ from federation.messages.messages import Dropped, RejectJob, Tasks
 from federation.objects.labels import UNLABELLED, read_label
 from federation.objects.references import has_references, with_head
 from federation.reasons import Reason
+from gateway.ledger.db.jobs.records import JobOpenedRecord
 from gateway.scheduler.model import events
 from gateway.scheduler.model.intake import client_event
+from gateway.scheduler.model.stored_terms import stored_terms
 from policies.placement.asks import Wishes
 
 BOOK, CURVE = (b"\x02" + each * 32 for each in (b"b", b"c"))
@@ -212,3 +214,21 @@ def test_calls_whose_objects_are_found_late_to_leave_no_place_end(town):
     assert sum(stop - first for each in dropped for first, stop in each.ranges) == waited
     assert job.waiting == 0
     assert not job.spec.wishes.label.is_nowhere
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_label_that_a_gateway_works_out_is_stored_with_the_terms_of_its_job(town, is_late):
+    """Kept results and output are read with it once the job has left memory."""
+    london = town.sites["london"]
+    if not is_late:
+        label(london, book=AT_LONDON)
+    london.submit(4, objects=[BOOK], detached=True)
+    if is_late:
+        london.broker.narrow("j", [AT_LONDON], (0, 4))
+        london.do()
+    stored = [each for each in london.books if isinstance(each, JobOpenedRecord)]
+    assert [stored_terms(each.spec)["wishes"].label.words for each in stored] == [
+        (),
+        ("site:london",),
+    ]
+    assert stored_terms(stored[-1].spec)["tags"][OBJECTS_TAG]

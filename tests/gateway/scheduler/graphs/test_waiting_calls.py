@@ -20,6 +20,7 @@ from gateway.scheduler.graphs import stages, waiting_calls
 from gateway.scheduler.model import events
 from gateway.scheduler.model.effects import HoldObjects, ReadOutcomes, TakeObjects
 from gateway.scheduler.model.events import JobFate, OutcomesRead
+from gateway.scheduler.model.stored_terms import stored_terms
 from gateway.scheduler.quotas.accounts import ClientLimits
 from policies.placement.asks import Wishes
 
@@ -293,8 +294,10 @@ def test_the_label_of_an_input_holds_for_what_reads_it_and_goes_with_the_results
     world = GraphWorld(slots=1)
     (order,) = orders(world.submit(1, "a", wishes=Wishes(label=EU)))
     world.open("b")
-    world.wait_for("b", 0, [("a", 0, 1)])
+    effects = world.wait_for("b", 0, [("a", 0, 1)])
     assert world.job("b").spec.wishes.label.words == ("EU",)
+    (stored,) = written(effects, records.JobOpenedRecord)
+    assert stored_terms(stored.spec)["wishes"].label.words == ("EU",)
     (done,) = told(world.report(order), Results)
     assert done.label == ["EU"]
     (begun,) = orders(world.do(events.PlacesChosen("b", None)))
