@@ -33,7 +33,7 @@ from federation.messages.objects import (
     SealedObject,
     SettleObject,
 )
-from federation.objects.labels import UNLABELLED, DataLabel, read_label
+from federation.objects.labels import UNLABELLED, DataLabel, conflict, read_label
 from federation.objects.manifests import is_digest
 from federation.ranges import Range
 from federation.wishes import NAME_CHARS_MAX
@@ -119,6 +119,8 @@ class ObjectKeeper:
         self.holdings = Holdings(self.catalogue, books, utc_s, say, self._order)
         self.pid = 0  # of the object host
         self.label_of: Callable[[str], DataLabel] = lambda _job: UNLABELLED  # of a job's data
+        # Of the job whose task a session is, by the session's number; none: of another client.
+        self.label_of_session: Callable[[int], DataLabel] = lambda _session: UNLABELLED
         # Lets the labels of objects that were found late hold for calls of a job; None: for all.
         self.narrow: Callable[[str, list[DataLabel], Range | None], None] = lambda *_: None
         self.why_not_here: Callable[[DataLabel], str] = lambda _label: ""  # why data can't lie here
@@ -404,11 +406,14 @@ class ObjectKeeper:
             return f"a name is for at most {NAMED_MAX_S:,.0f} seconds (for_s)"
         key = ObjectKey(message.scope, message.digest)
         try:
-            label = read_label(message.label).named("the value")
+            given = read_label(message.label).named("the value")
         except (TypeError, ValueError) as error:
             return str(error)
+        read = self.label_of_session(message.holder).named("what the task has read")
+        label = given.within(read)
         reason = (
-            self.why_not_here(label)
+            conflict([given, read])
+            or self.why_not_here(label)
             or self._books.objection(message.user, message.scope)
             or self.catalogue.put(key, message.size, message.user, message.holder, utc_s, label)
         )

@@ -175,6 +175,7 @@ class GatewayServer:
         if objects is not None:
             self.broker.labels_of = objects.catalogue.labels_of
             objects.label_of, objects.narrow = self._label_of, self.broker.narrow
+            objects.label_of_session = self._label_of_session
             objects.why_not_here = self.why_not_here
         self.exchange.reach.why_not_here = self.why_not_here
         self._token_checker = seat.token_checker
@@ -713,6 +714,11 @@ class GatewayServer:
         """Return where the data of a job may lie."""
         found = self.broker.jobs.get(job)
         return UNLABELLED if found is None else found.spec.wishes.label
+
+    def _label_of_session(self, session: int) -> DataLabel:
+        """Return where the data that the task of a session has read may lie."""
+        held = self._tokens.get(session)
+        return held.label() if isinstance(held, JobPass) else UNLABELLED
 
     def why_not_here(self, label: DataLabel) -> str:
         """Return why data with a label may not lie at this site; empty if it may."""

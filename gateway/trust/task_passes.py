@@ -9,13 +9,14 @@ pool, in each run of the gateway. federation.sessions.task_passes describes how 
 
 import hmac
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final
 
 from federation.clocks import UtcS
 from federation.errors import SessionRefused
 from federation.messages.messages import Ask, Challenge, Hello, LetGo, OpenJob
+from federation.objects.labels import UNLABELLED, DataLabel, read_label
 from federation.reasons import Reason
 from federation.sessions.handshake import Credentials, Prover, SharedSecret
 from federation.sessions.task_passes import (
@@ -49,11 +50,13 @@ class JobPass(ShownToken):
         project: its job's, the default for messages of the task.
         site: the only site where its jobs may run; empty: wherever they are best placed.
         own: the warrant of its own job.
+        label: the label of its job's data now, which holds for all that its tasks put and open.
     """
 
     project: str = ""
     site: str = ""
     own: Warrant = NO_WARRANT
+    label: Callable[[], DataLabel] = field(default=lambda: UNLABELLED, compare=False)
 
     @property
     def warrant(self) -> Warrant:
@@ -75,7 +78,18 @@ class JobPass(ShownToken):
             message = replace(message, project=self.project)
         if self.site:
             message = replace(message, wishes={**message.wishes, "sites": [self.site]})
-        return message
+        return self._labelled(message)
+
+    def _labelled(self, message: OpenJob) -> OpenJob:
+        """Let the label of the pass's job hold for a job that one of its tasks opens."""
+        label = self.label()
+        if not label:
+            return message
+        try:
+            label = read_label(message.wishes.get("label") or ()).within(label)
+        except (TypeError, ValueError):
+            return message  # it is refused for that
+        return replace(message, wishes={**message.wishes, "label": list(label.words)})
 
     def check(self, message: Any) -> None:
         """Raise Denied when a message is beyond the pass: it is for jobs, while its own lasts."""
@@ -152,7 +166,9 @@ class TaskPasses:
         objection = self._objection(subject)
         if objection:
             raise SessionRefused(objection, NO_PASS)
-        spec = self._jobs[job_of(subject)].spec
+        name = job_of(subject)
+        job = self._jobs[name]
+        spec = job.spec
         scopes = frozenset({Scope.SUBMIT.value, Scope.CANCEL.value})
         token = UserToken(
             *("", self._site, "", spec.user),  # of another site's job it names that site: ada@paris
@@ -161,7 +177,11 @@ class TaskPasses:
             expires_s=UtcS(0.0),
         )
         warrant = _warrant_of(spec)
-        return JobPass("", token, spec.project, self._site if warrant.stays else "", warrant)
+        site = self._site if warrant.stays else ""
+        return JobPass(
+            *("", token, spec.project, site, warrant),
+            lambda: self._jobs.get(name, job).spec.wishes.label,
+        )
 
     def find_end(self, subject: str) -> SessionRefused | None:
         """Return why a pass that was accepted earlier is no longer valid."""

@@ -13,7 +13,8 @@ import trio.testing
 from support.object_books import FreeBooks
 
 from federation.clocks import UtcS
-from federation.messages.objects import HolderGone, HostReady
+from federation.messages.objects import HolderGone, HostReady, SealedObject
+from federation.objects.labels import UNLABELLED, read_label
 from gateway.config.limits import ObjectRoom
 from gateway.config.pools import PoolConfig
 from gateway.grids.local import LocalGrid
@@ -211,6 +212,24 @@ def test_the_host_is_told_of_the_end_of_each_session_that_has_a_ticket(keeper):
         keeper.session_ended(session)
     assert keeper._orders[1].receive_nowait() == HolderGone(7)
     assert keeper._orders[1].statistics().current_buffer_used == 0
+
+
+def sealed(session, label=(), digest=b"d"):
+    digest = b"\x02" + digest * 32
+    return SealedObject(1, session, "ann", "risk", digest, 10, "", None, label=list(label))
+
+
+def test_what_a_task_puts_has_the_label_of_what_it_has_read(keeper):
+    """A task that had read EU data could put it without a label."""
+    eu = read_label(["EU"])
+    keeper.label_of_session = lambda session: eu if session == 7 else UNLABELLED
+    keeper._hear(sealed(7))
+    keeper._hear(sealed(8, digest=b"e"))
+    keeper._hear(sealed(7, ["US"], b"f"))
+    answers = [keeper._orders[1].receive_nowait() for _ in range(3)]
+    assert [each.label for each in answers] == [["EU"], [], []]
+    assert [bool(each.reason) for each in answers] == [False, False, True]
+    assert "the value may lie only in US, and what the task has read" in answers[2].reason
 
 
 class DeafHost:

@@ -7,6 +7,7 @@ import pytest
 
 from federation.errors import SessionRefused
 from federation.messages.messages import Ask, Cancel, Challenge, Hello, LetGo, OpenJob
+from federation.objects.labels import read_label
 from federation.sessions.handshake import Prover, SharedSecret
 from federation.sessions.task_passes import (
     ABOUT,
@@ -32,11 +33,12 @@ OPEN = OpenJob(
 CHALLENGE = Challenge(1, "london", 0, b"n" * 16)
 
 
-def job(user="ada", project="risk", path=(), expires_s=1000.0, warrant=NO_WARRANT):
+def job(user="ada", project="risk", path=(), expires_s=1000.0, warrant=NO_WARRANT, label=()):
     given = SimpleNamespace(grant_terms=SimpleNamespace(expires_s=expires_s)) if path else None
     origin = path[-1] if path else site_of(user)
     terms = {"user": user, "project": project, "path": path, "given": given, "origin": origin}
-    return SimpleNamespace(spec=SimpleNamespace(**terms, warrant=warrant))
+    wishes = SimpleNamespace(label=read_label(label))
+    return SimpleNamespace(spec=SimpleNamespace(**terms, warrant=warrant, wishes=wishes))
 
 
 class World:
@@ -253,3 +255,19 @@ def test_what_a_pools_worker_hands_on_is_sealed_by_its_pass():
     found, subject = pass_of_pool("s3cret", "hpc"), subject_of("j1")
     sealed = world.passes.sealed_for({HANDS_ON: True, ABOUT: found.subject}, "j1")
     assert seal(sealed, str(found), subject) == world.passes.give(subject).key
+
+
+def test_what_its_tasks_open_has_the_label_of_their_job_as_it_is_then():
+    """A task that had read EU data opened calls without its label."""
+    world = World(j1=job())
+    held = world.passes.read(subject_of("j1"))
+    assert "label" not in held.complete(OPEN).wishes
+    world.jobs["j1"] = job(label=["EU", "UK"])  # its task has read more since
+    assert held.complete(OPEN).wishes["label"] == ["EU", "UK"]
+    own = replace(OPEN, wishes={"label": ["EU", "US"]})
+    assert held.complete(own).wishes["label"] == ["EU"]
+    assert held.complete(replace(OPEN, wishes={"label": ["US"]})).wishes["label"] == ["nowhere"]
+    wrong = replace(OPEN, wishes={"label": [":"]})  # intake refuses it
+    assert held.complete(wrong).wishes == wrong.wishes
+    del world.jobs["j1"]  # its end has not reached the session yet
+    assert "label" not in held.complete(OPEN).wishes
