@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from federation.objects.labels import UNLABELLED
+from federation.objects.labels import DataLabel
 from federation.objects.left import INLINE_BYTES, WHOLE, left_value
 from federation.objects.open_calls import InputValue
 from federation.objects.references import reduced_input
@@ -32,6 +32,7 @@ class ArgumentLease(Protocol):
     size: int
     session: int
     view: memoryview | None
+    label: DataLabel
 
 
 class LargeArgument:
@@ -43,11 +44,15 @@ class LargeArgument:
     """
 
     is_detached = False
-    label = UNLABELLED  # its call may read other data that has one
 
     def __init__(self, lease: ArgumentLease, session: Callable[[], int]) -> None:
         self.lease = lease
         self._session = session
+
+    @property
+    def label(self) -> DataLabel:
+        """Where it may lie: equal bytes may have been put with a label."""
+        return self.lease.label
 
     @property
     def node(self) -> tuple[str, int]:

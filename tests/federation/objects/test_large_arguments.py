@@ -10,6 +10,7 @@ from federation.errors import SerializationError
 from federation.objects import inputs, references
 from federation.objects.bodies import load, make_body
 from federation.objects.inputs import read_head
+from federation.objects.labels import UNLABELLED, read_label
 from federation.objects.large_arguments import LARGE_BYTES, LargeArgument
 from federation.objects.left import WHOLE, read_left
 from federation.objects.manifests import SHA256
@@ -103,3 +104,12 @@ def test_what_can_not_be_pickled_is_named():
     with pytest.raises(SerializationError, match="argument 1"):
         seal_large((LARGE, (each for each in ())), {}, Puts())
     assert references._now.inputs is None
+
+
+def test_an_argument_has_the_label_of_the_object_that_has_its_bytes():
+    """Equal bytes were put with a label before: calls with the plain value ran anywhere."""
+    lease = SimpleNamespace(digest=b"d", size=1, session=1, view=None, label=read_label(["EU"]))
+    argument = LargeArgument(lease, lambda: 1)
+    assert argument.label.words == ("EU",)
+    lease.label = UNLABELLED
+    assert not argument.label
