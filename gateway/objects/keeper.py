@@ -126,6 +126,7 @@ class ObjectKeeper:
         self.why_not_here: Callable[[DataLabel], str] = lambda _label: ""  # why data can't lie here
         self.on_lost: Callable[[], None] = lambda: None  # is called when all objects are lost
         self._drops_names = False  # whether the object host does: one of before does not
+        self._keeps_labels = False  # whether the object host does: one of before does not
         self._ends_sessions = False  # whether the object host does: one of before does not
         self._ticketed: set[int] = set()  # sessions that have a ticket, of this host or the last
         self._ended = EndedSessions()  # of those: the next host takes the same tickets
@@ -273,7 +274,7 @@ class ObjectKeeper:
         self.catalogue.clear(self._utc_s())
         self.on_lost()
         self.holdings.host_ended()
-        self._ends_sessions = self._drops_names = False
+        self._ends_sessions = self._drops_names = self._keeps_labels = False
         self._ready = trio.Event()
         if was_ready:
             self._say(f"the object host has ended: {lost:,} objects are lost")
@@ -352,6 +353,7 @@ class ObjectKeeper:
             case HostReady():
                 self.pid, self._ends_sessions = message.pid, message.ends_sessions
                 self._drops_names = message.drops_names
+                self._keeps_labels = message.keeps_labels
                 self.holdings.host_ready(notes_holders=message.notes_holders)
                 self._is_saved = self._save()
                 self._settle()
@@ -413,7 +415,7 @@ class ObjectKeeper:
         label = given.within(read)
         reason = (
             conflict([given, read])
-            or self.why_not_here(label)
+            or self._why_not_kept(label)
             or self._books.objection(message.user, message.scope)
             or self.catalogue.put(key, message.size, message.user, message.holder, utc_s, label)
         )
@@ -421,6 +423,15 @@ class ObjectKeeper:
             until_s = utc_s + (message.for_s or 0)
             self._drop(self.catalogue.name(key, message.user, name, until_s), utc_s)
         return reason
+
+    def _why_not_kept(self, label: DataLabel) -> str:
+        """Return why an object with a label can't be kept here, or an empty text."""
+        if label and not self._keeps_labels:
+            return (
+                "the object host is of an older version, which keeps no labels of objects "
+                "(residency): restart the gateway once no object is held (`gridfed objects`)"
+            )
+        return self.why_not_here(label)
 
     def _put_result(self, message: SealedObject, utc_s: UtcS) -> str:
         """Enter a result of a job, or an input of its calls; return why not, or empty."""
@@ -433,7 +444,7 @@ class ObjectKeeper:
         take = self.catalogue.put_input if message.is_input else self.catalogue.put_result
         label = self.label_of(message.job)
         return (
-            self.why_not_here(label)
+            self._why_not_kept(label)
             or self._books.objection(owner[0], message.scope)
             or take(key, message.size, owner[0], message.job, utc_s, label)
         )
@@ -494,8 +505,8 @@ class ObjectKeeper:
     def hold_result(self, job: str, scope: str, digest: bytes) -> None:
         """Let a job hold an object that is here as one more result of it."""
         owner, held = self._owner_of(job), self.catalogue.find(scope, digest)
-        if owner is not None and held is not None:
-            label = self.label_of(job)
+        label = self.label_of(job)
+        if owner is not None and held is not None and not self._why_not_kept(label):
             self.catalogue.put_result(held.key, held.size, owner[0], job, self._utc_s(), label)
             for each in self.catalogue.labelled:
                 self._order(NoteLabel(scope, each.key.digest, list(each.label.words)))

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 import trio
@@ -223,6 +224,7 @@ def test_what_a_task_puts_has_the_label_of_what_it_has_read(keeper):
     """A task that had read EU data could put it without a label."""
     eu = read_label(["EU"])
     keeper.label_of_session = lambda session: eu if session == 7 else UNLABELLED
+    keeper._hear(HostReady(1, keeps_labels=True))
     keeper._hear(sealed(7))
     keeper._hear(sealed(8, digest=b"e"))
     keeper._hear(sealed(7, ["US"], b"f"))
@@ -230,6 +232,24 @@ def test_what_a_task_puts_has_the_label_of_what_it_has_read(keeper):
     assert [each.label for each in answers] == [["EU"], [], []]
     assert [bool(each.reason) for each in answers] == [False, False, True]
     assert "the value may lie only in US, and what the task has read" in answers[2].reason
+
+
+def test_a_host_of_before_is_given_no_labelled_object_and_no_word_of_labels(keeper):
+    """It would forget the label, and the next run of the gateway would not know it."""
+    keeper._owner_of = lambda _job: ("ann", "risk")
+    keeper._hear(HostReady(1))
+    keeper._hear(sealed(7, ["EU"]))
+    keeper._hear(sealed(7, digest=b"e"))
+    keeper.label_of = lambda _job: read_label(["EU"])
+    keeper._hear(replace(sealed(0, digest=b"f"), job="j"))
+    keeper.hold_result("j", "risk", b"\x02" + b"e" * 32)
+    answers = [keeper._orders[1].receive_nowait() for _ in range(3)]
+    assert "keeps no labels of objects" in answers[0].reason
+    assert answers[1].reason == ""
+    assert "keeps no labels of objects" in answers[2].reason
+    assert keeper._orders[1].statistics().current_buffer_used == 0
+    [held] = keeper.catalogue
+    assert not held.label
 
 
 class DeafHost:
