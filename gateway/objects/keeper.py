@@ -502,15 +502,22 @@ class ObjectKeeper:
         for digest in digests:
             self._drop(self.catalogue.deliver(ObjectKey(scope, digest), job, taker))
 
-    def hold_result(self, job: str, scope: str, digest: bytes) -> None:
-        """Let a job hold an object that is here as one more result of it."""
+    def hold_result(self, job: str, scope: str, digest: bytes) -> str:
+        """Let a job hold an object that is here as one more result of it.
+
+        Return why it can't be held, or an empty text.
+        """
         owner, held = self._owner_of(job), self.catalogue.find(scope, digest)
+        if owner is None or held is None:
+            return "its job is over" if owner is None else "it is not here any more"
         label = self.label_of(job)
-        if owner is not None and held is not None and not self._why_not_kept(label):
-            self.catalogue.put_result(held.key, held.size, owner[0], job, self._utc_s(), label)
-            for each in self.catalogue.labelled:
-                self._order(NoteLabel(scope, each.key.digest, list(each.label.words)))
-            self.catalogue.labelled.clear()
+        reason = self._why_not_kept(label) or self.catalogue.put_result(
+            *(held.key, held.size, owner[0], job, self._utc_s(), label)
+        )
+        for each in self.catalogue.labelled:
+            self._order(NoteLabel(scope, each.key.digest, list(each.label.words)))
+        self.catalogue.labelled.clear()
+        return reason
 
     def take(self, session: int, user: str, held: HeldObject) -> str:
         """Let the session of a user hold an object that it has found by its name.

@@ -287,8 +287,11 @@ class ObjectTransfers(MessageHandler[[], None], receiver=Receiver.OBJECTS):
         for digest in digests:
             if digest in new:
                 new.discard(digest)  # the object host has put it as the first of them
-            else:
-                self._keeper.hold_result(job.id, spec.scope, digest)
+                continue
+            refused = self._keeper.hold_result(job.id, spec.scope, digest)
+            if refused and why is None:
+                text = f"a result can't be held at {self._site}: {refused}"
+                why = _NotBrought(text, is_ours=True)  # the seller has given it
         return why
 
     async def _watch(self, job: str, scope: trio.CancelScope) -> None:

@@ -242,7 +242,8 @@ def test_a_host_of_before_is_given_no_labelled_object_and_no_word_of_labels(keep
     keeper._hear(sealed(7, digest=b"e"))
     keeper.label_of = lambda _job: read_label(["EU"])
     keeper._hear(replace(sealed(0, digest=b"f"), job="j"))
-    keeper.hold_result("j", "risk", b"\x02" + b"e" * 32)
+    assert "keeps no labels" in keeper.hold_result("j", "risk", b"\x02" + b"e" * 32)
+    assert keeper.hold_result("j", "risk", b"\x02" + b"g" * 32) == "it is not here any more"
     answers = [keeper._orders[1].receive_nowait() for _ in range(3)]
     assert "keeps no labels of objects" in answers[0].reason
     assert answers[1].reason == ""

@@ -30,6 +30,7 @@ TICKET_S = 900.0
 class Keeper:
     def __init__(self):
         self.catalogue = ObjectCatalogue(ObjectRoom(1 << 30))
+        self.label_of = lambda _job: UNLABELLED
 
     async def settled(self):
         await trio.lowlevel.checkpoint()
@@ -39,8 +40,10 @@ class Keeper:
 
     def hold_result(self, job, scope, digest):
         held = self.catalogue.find(scope, digest)
-        if held is not None:
-            self.catalogue.put_result(held.key, held.size, USER, job, UtcS(0.0))
+        if held is None:
+            return "it is not here any more"
+        label = self.label_of(job)
+        return self.catalogue.put_result(held.key, held.size, USER, job, UtcS(0.0), label)
 
 
 class World:
@@ -336,6 +339,22 @@ async def test_a_seller_is_not_refused_for_what_this_site_lacks(world, monkeypat
 
 def tickets(world, site):
     return [each for to, each in world.sent if to == site and isinstance(each, Tickets)]
+
+
+@pytest.mark.trio
+async def test_a_seller_is_paid_for_a_result_that_is_here_and_cannot_be_held_for_its_job(world):
+    """It was told that it does not give the result."""
+    key = ObjectKey("risk", A)
+    world.keeper.catalogue.put(key, 100, USER, 1, UtcS(0.0), read_label(["US"]))
+    world.keeper.label_of = lambda _job: read_label(["EU"]).named("the job")
+    world.transfers.fetch_results("london", delivery(0, left_value(A, 100)))
+    await until(lambda: world.later or world.refused)
+    assert not world.refused
+    [(_, found)] = world.later
+    [[_, kind, text, _]] = found.failures
+    assert kind == "object"
+    assert "a result can't be held at paris" in text
+    assert "and the job may lie only in EU" in text
 
 
 @pytest.mark.trio
