@@ -193,6 +193,7 @@ class SiteAdvert:
     # Changes when the site learns of another seller: work without a place may have one now.
     sellers: int = 0
     bulk: str = ""  # the address of its bulk port; empty: none, or it is of an older version
+    jurisdiction: str = ""  # of its gateway's host, where results and objects lie; empty: unknown
 
     @property
     def draining(self) -> bool:
@@ -223,6 +224,8 @@ class SiteAdvert:
             plain["sellers"] = self.sellers
         if self.bulk:
             plain["bulk"] = self.bulk
+        if self.jurisdiction:
+            plain["jurisdiction"] = self.jurisdiction
         return plain
 
     @classmethod
@@ -436,10 +439,11 @@ _SITE: Final[dict[str, Callable[[object], Any]]] = {
     "doors": check_doors,
     "sellers": _count,
     "bulk": _bulk,
+    "jurisdiction": _name_or_empty,
 }
 _NEEDED: Final = frozenset(
     {"pool", "slots_total", "price_nanos", "currency"}
-    | set(_SITE) - {"audience", "doors", "sellers", "bulk"}
+    | set(_SITE) - {"audience", "doors", "sellers", "bulk", "jurisdiction"}
 )
 
 

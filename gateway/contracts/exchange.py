@@ -339,7 +339,7 @@ class Exchange:
             work=without.work if without is not None else Work(whose),
             own=waiting(self._broker, [without]) if without is not None else EMPTY,
         )
-        return replace(found, sellers=self._sellers)
+        return replace(found, sellers=self._sellers, jurisdiction=self.reach.jurisdiction())
 
     def _stock(self, utc_s: UtcS, *, for_others: bool = False) -> Stock:
         offering = self.offering

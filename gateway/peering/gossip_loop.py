@@ -389,9 +389,9 @@ def _read(body: bytes) -> SiteAdvert:
 
 def _differs(old: SiteAdvert, new: SiteAdvert) -> bool:
     """Whether the difference could change a decision of another site."""
-    if old.bulk != new.bulk or [each.pool for each in old.pools] != [
-        each.pool for each in new.pools
-    ]:
+    if (old.bulk, old.jurisdiction) != (new.bulk, new.jurisdiction):
+        return True
+    if [each.pool for each in old.pools] != [each.pool for each in new.pools]:
         return True
     for before, now in zip(old.pools, new.pools, strict=True):
         fixed = ("price_nanos", "currency", "next_price", "tags", "pythons")

@@ -178,6 +178,7 @@ class GatewayServer:
             objects.label_of_session = self._label_of_session
             objects.why_not_here = self.why_not_here
         self.exchange.reach.why_not_here = self.why_not_here
+        self.exchange.reach.jurisdiction = lambda: self.config.host_jurisdiction
         self._token_checker = seat.token_checker
         self._tokens: dict[int, ShownToken] = {}  # by peer, of those that came with a token
         self.task_passes = TaskPasses(

@@ -64,6 +64,7 @@ class SiteEligibility:
         # Why data with a label can't lie at this site, in words: set where its jurisdiction is
         # known.
         self.why_not_here: Callable[[DataLabel], str] = lambda _label: ""
+        self.jurisdiction: Callable[[], str] = str  # of the gateway's host; empty: unknown
 
     def why_not_back(self, label: DataLabel, buyer: str) -> str:
         """Return why no data with a label may be read for a buyer at this site, or an empty text.
@@ -75,12 +76,16 @@ class SiteEligibility:
     def why_not_at(self, label: DataLabel, site: str) -> str:
         """Return why data with a label may not lie at another site, by its advert, or empty.
 
-        A site with pools in several jurisdictions may have it if one of them may.
+        That is where its gateway's host is. A site of an older version does not say where: it may
+        have the data if all the pools that it shows may.
         """
         advert = self._market.advert(site)
-        places = {each.jurisdiction for each in advert.pools} if advert is not None else set()
+        places = set[str]()
+        if advert is not None:
+            pools = {each.jurisdiction for each in advert.pools}
+            places = {advert.jurisdiction} if advert.jurisdiction else pools
         whys = [label.why_not(site, each) for each in sorted(places or {""})]
-        return "" if "" in whys else whys[0]
+        return next(filter(None, whys), "")
 
     def terms(self, spec: JobSpec) -> PlacementTerms:
         """Return the conditions of a job on the place where it runs."""

@@ -104,7 +104,7 @@ pools = st.builds(
 def test_what_is_written_is_read_back(some, audience) -> None:
     doors = ("tls+tcp://gw.a:7461",)
     bulk = "tls+tcp://gw.a:7464"
-    advert = SiteAdvert("a", 7, NOW_S, 30.0, some, audience, doors, bulk=bulk)
+    advert = SiteAdvert("a", 7, NOW_S, 30.0, some, audience, doors, bulk=bulk, jurisdiction="EU")
     assert SiteAdvert.from_plain(unpack(pack(advert.to_plain()), 1 << 20)) == advert
 
 

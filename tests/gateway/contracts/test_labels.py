@@ -232,3 +232,34 @@ def test_a_label_that_a_gateway_works_out_is_stored_with_the_terms_of_its_job(to
         ("site:london",),
     ]
     assert stored_terms(stored[-1].spec)["tags"][OBJECTS_TAG]
+
+
+@pytest.mark.parametrize(
+    ("host", "pools", "may"),
+    [
+        ("EU", ["EU", "US"], True),
+        ("US", ["EU", "US"], False),
+        ("US", ["EU"], False),
+        ("", ["EU", "US"], False),  # of an older version
+        ("", ["EU", "EU"], True),
+        ("", [], False),
+    ],
+)
+def test_labelled_data_goes_back_to_a_site_whose_gateway_is_where_it_may_lie(
+    town, host, pools, may
+):
+    """It could go to a US gateway with one pool in the EU."""
+    reach = town.sites["paris"].exchange.reach
+    shown = town.sites["london"].exchange.show(town.now_s)
+    reach._market.advert = lambda _site: replace(
+        shown,
+        jurisdiction=host,
+        pools=tuple(replace(shown.pools[0], jurisdiction=each) for each in pools),
+    )
+    assert (reach.why_not_at(read_label(["EU"]), "london") == "") == may
+
+
+def test_a_site_shows_the_jurisdiction_of_its_gateway(town):
+    london = town.sites["london"]
+    london.exchange.reach.jurisdiction = lambda: "UK"
+    assert london.exchange.show(town.now_s).jurisdiction == "UK"

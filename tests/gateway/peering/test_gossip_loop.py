@@ -196,4 +196,5 @@ def test_one_slot_more_or_less_of_a_pool_that_does_not_grow_is_news() -> None:
 def test_another_bulk_port_is_news() -> None:
     before = SiteAdvert("paris", 1, UTC_S, 60.0, (GROWING,), bulk="tls+tcp://gw:1")
     assert _differs(before, replace(before, version=2, bulk="tls+tcp://gw:2"))
+    assert _differs(before, replace(before, version=2, jurisdiction="EU"))
     assert not _differs(before, replace(before, version=2))
