@@ -1,12 +1,14 @@
 """Labelled objects between two real sites: they stay where their label allows."""
 
 import sys
+import time
 
 import cloudpickle
 import numpy as np
 import pytest
 from support.members import dear_and_cheap, run
 
+from federation.client import Client
 from federation.errors import ObjectRefused
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
@@ -16,6 +18,16 @@ WAIT_S = 300.0
 
 def summed(*arrays):
     return float(sum(array.sum() for array in arrays))
+
+
+def put_in_task(array):
+    """Put what was read, by the task's pass, and open a call with a plain value of it."""
+    with Client() as client:
+        doubled = client.put(array * 2)
+        opened = client.submit(time.sleep, WAIT_S)
+        told = str(client.explain(opened))
+        opened.cancel()
+        return doubled.residency, "bound by a label" in told
 
 
 @pytest.fixture(scope="module")
@@ -64,3 +76,14 @@ def test_a_labelled_object_stays_where_its_label_allows_and_is_refused_with_reas
         assert "its calls refer to 1 object of" in text
         assert "may lie only in UK, and site london is in an unknown jurisdiction" in text
         assert waits.cancel()
+
+
+def test_what_a_task_puts_and_opens_has_the_label_of_what_it_has_read(pair):
+    london, _ = pair
+    with london.client() as client:
+        book = client.put(np.arange(500.0), residency=["home"])
+        found = client.submit(put_in_task, book).result(WAIT_S)
+        assert found == (["site:london"], True)
+        here = client.options(sites=["london"])
+        free = client.put(np.arange(600.0))
+        assert here.submit(put_in_task, free).result(WAIT_S) == ([], False)

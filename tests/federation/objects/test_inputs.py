@@ -19,6 +19,7 @@ from federation.objects.inputs import (
     read_head,
     with_inputs,
 )
+from federation.objects.labels import UNLABELLED
 from federation.objects.left import left_value
 from federation.objects.manifests import SHA256
 from federation.objects.open_calls import InputFailure, InputValue, OpenCall
@@ -33,6 +34,7 @@ class Future:
     """A future as the client has them: it stands for its result among arguments."""
 
     is_detached = False
+    label = UNLABELLED
     lost = None
 
     def __init__(self, job="a", task=0):
