@@ -86,7 +86,9 @@ def draw_plan(seed: int) -> WorldPlan:
         plan = _impatient(plan)
     if seed % GRAPHS_EACH == 9 and not any(site.budgets for site in plan.sites):
         plan = _with_graphs(plan, Random(f"graphs {seed}"))
-    if seed % LABELS_EACH == 8 and any(site.others for site in plan.sites):
+    # Where there are budgets each job has a time limit.
+    is_labelled = seed % LABELS_EACH == 8 and any(site.others for site in plan.sites)
+    if is_labelled and not any(site.budgets for site in plan.sites):
         plan = _with_labels(plan, Random(f"labels {seed}"))
     return plan
 
