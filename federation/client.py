@@ -341,7 +341,7 @@ class Client(concurrent.futures.Executor):
         payload = seal_small(args, kwargs)
         if payload is None or len(payload) > LARGE_BYTES:
             terms = self._options
-            payload = seal_large_call(engine, args, kwargs, terms.project, terms.results)
+            payload = seal_large_call(engine, args, kwargs, payload, terms.project, terms.results)
         function = seal_function(fn)
         waits = type(payload) is OpenCall
         recent = self._recent_open if waits else self._recent

@@ -461,11 +461,10 @@ def _seal_plain(args: tuple[Any, ...]) -> SealedCall:
 
 def seal_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> SealedCall:
     """Pickle the arguments of one call; with futures among them, an OpenCall."""
-    if not kwargs:
-        if set(map(type, args)) <= SCALARS:
-            return pickle.dumps(args, PROTOCOL)
-        return _seal_plain(args) if _is_plain(args) else _seal_slowly(args, args, {})
-    return _seal_slowly(Call(args, kwargs), args, kwargs)
+    small = seal_small(args, kwargs)
+    if small is not None:
+        return small
+    return _seal_slowly(Call(args, kwargs) if kwargs else args, args, kwargs)
 
 
 def seal_small(args: tuple[Any, ...], kwargs: dict[str, Any]) -> SealedCall | None:

@@ -53,6 +53,7 @@ def seal_large_call(
     engine: LargeCallEngine,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    whole: SealedCall | None,
     project: str,
     results: str,
 ) -> SealedCall:
@@ -60,12 +61,13 @@ def seal_large_call(
 
     It can where the gateway is on this host, and all slots of its site read objects. A task seals
     its own calls whole: those that it waits for it may have to run itself. Nor is an object made
-    with `results` "value". What has no room goes in the message.
+    with `results` "value". What has no room goes in the message. `whole` is the call for a message,
+    if it was sealed so already.
     """
     is_task = is_pass(os.environ.get(TOKEN_VARIABLE, ""))
     is_taken = engine.is_near and engine.welcome.graphs and not is_task and results != VALUE
     if not is_taken or not engine.objects.takes_arguments():
-        return seal_call(args, kwargs)
+        return whole if whole is not None else seal_call(args, kwargs)
     left = ARGUMENTS_MAX
 
     def put(value: Any) -> LargeArgument | None:
