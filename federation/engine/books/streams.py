@@ -343,11 +343,13 @@ class Stream:
         for task in [task for pair in ranges for task in range(*pair)]:
             call = bundle.arguments[task - bundle.first]
             if isinstance(call, OpenCall):
-                made, told = call.as_sent(), [each.label for each in call.inputs if each.label]
+                made = call.as_sent()
                 bundle.leases.update(call.leases)
-                if no_place := conflict(told):
-                    made = InputFailure(no_place)
-                labels[task] = meet(told).words
+                told = [label for each in call.inputs if (label := each.label)]
+                if told:
+                    labels[task] = meet(told).words
+                    if no_place := conflict(told):
+                        made = InputFailure(no_place)
                 if isinstance(made, bytes) and len(made) > bytes_max:
                     size = f"{len(made):,} bytes, the limit is {bytes_max:,}"
                     made = InputFailure(f"its arguments and inputs have {size}")
