@@ -125,9 +125,7 @@ class ObjectKeeper:
         self.narrow: Callable[[str, list[DataLabel], Range | None], None] = lambda *_: None
         self.why_not_here: Callable[[DataLabel], str] = lambda _label: ""  # why data can't lie here
         self.on_lost: Callable[[], None] = lambda: None  # is called when all objects are lost
-        self._drops_names = False  # whether the object host does: one of before does not
-        self._keeps_labels = False  # whether the object host does: one of before does not
-        self._ends_sessions = False  # whether the object host does: one of before does not
+        self._host = HostReady(0)  # what the object host can do: one of before can do less
         self._ticketed: set[int] = set()  # sessions that have a ticket, of this host or the last
         self._ended = EndedSessions()  # of those: the next host takes the same tickets
         self._wanted = trio.Event()
@@ -153,7 +151,7 @@ class ObjectKeeper:
     def ticket(self, session: int, user: str, scope: str) -> bytes:
         """Return the ticket of a client's session for a project, once the host is `ready`."""
         show_by_s = None
-        if self._ends_sessions:
+        if self._host.ends_sessions:
             self._ticketed.add(session)
             show_by_s = MonoS(time.monotonic() + SHOW_S)
         return ObjectTicket(CLIENT, session, user, scope, show_by_s).sign(self._place.key)
@@ -274,7 +272,7 @@ class ObjectKeeper:
         self.catalogue.clear(self._utc_s())
         self.on_lost()
         self.holdings.host_ended()
-        self._ends_sessions = self._drops_names = self._keeps_labels = False
+        self._host = HostReady(0)
         self._ready = trio.Event()
         if was_ready:
             self._say(f"the object host has ended: {lost:,} objects are lost")
@@ -351,9 +349,7 @@ class ObjectKeeper:
     def _hear(self, message: Any) -> None:
         match message:
             case HostReady():
-                self.pid, self._ends_sessions = message.pid, message.ends_sessions
-                self._drops_names = message.drops_names
-                self._keeps_labels = message.keeps_labels
+                self.pid, self._host = message.pid, message
                 self.holdings.host_ready(notes_holders=message.notes_holders)
                 self._is_saved = self._save()
                 self._settle()
@@ -426,7 +422,7 @@ class ObjectKeeper:
 
     def _why_not_kept(self, label: DataLabel) -> str:
         """Return why an object with a label can't be kept here, or an empty text."""
-        if label and not self._keeps_labels:
+        if label and not self._host.keeps_labels:
             return (
                 "the object host is of an older version, which keeps no labels of objects "
                 "(residency): restart the gateway once no object is held (`gridfed objects`)"
@@ -533,7 +529,7 @@ class ObjectKeeper:
     def unname(self, held: HeldObject, user: str, name: str) -> bool:
         """Take a user's name of an object back; return whether it is still held."""
         gone = self.catalogue.unname(held.key.scope, user, name)
-        if self._drops_names and not gone:  # the next gateway would hear of it
+        if self._host.drops_names and not gone:  # the next gateway would hear of it
             self._order(DropName(held.key.scope, user, name))
         self._drop(gone)
         return not gone
