@@ -10,7 +10,7 @@ lost it and fetches it again pays nothing more, and a receipt that comes twice c
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Final
@@ -113,9 +113,24 @@ def usage_of(
     `fact` has the user and the project of the job in the books of this site.
     """
     at_s = UtcS(delivery.at_ms / 1000)
+    return replace(
+        free_record(fact, job, delivery.first, pool, at_s, tariff.currency),
+        price_nanos=price_of(tariff, direction_of(fact, seller)),
+        tariff=tariff.version,
+        cost_nanos=delivery.cost_nanos,
+        price_class=tariff.price_class,
+        window=tariff.window,
+        rules=tariff.rules,
+    )
+
+
+def free_record(
+    fact: MovedObject, job: str, first: int, pool: str, at_s: UtcS, currency: str
+) -> UsageRecord:
+    """Return the usage record of a move that costs nothing, in the books of this site."""
     return UsageRecord(
         job=job,
-        first=delivery.first,
+        first=first,
         tasks=0,
         attempt=1,
         user=fact.user,
@@ -129,13 +144,10 @@ def usage_of(
         wall_ns=0,
         cpu_ns=0,
         peak_memory_bytes=0,
-        price_nanos=price_of(tariff, direction_of(fact, seller)),
-        currency=tariff.currency,
-        tariff=tariff.version,
-        cost_nanos=delivery.cost_nanos,
-        price_class=tariff.price_class,
-        window=tariff.window,
-        rules=tariff.rules,
+        price_nanos=0,
+        currency=currency,
+        tariff="",
+        cost_nanos=0,
         kind="moved",
         moved_bytes=fact.moved_bytes,
     )

@@ -5,15 +5,15 @@ of its source allows. So neither side can make a transfer dearer alone. A `Moved
 for the books.
 """
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
 from federation.clocks import UtcS
 from federation.errors import ProtocolError
-from federation.objects.manifests import digest_text
 from federation.signed.transfers import TICKET_S, TransferReceipt, TransferTicket, fits
 from gateway.base.scopes import ObjectScope
-from gateway.contracts.model.moved import MOVED_NAME, MovedObject
+from gateway.contracts.model.moved import MovedObject, free_record
 from gateway.ledger.db.usage.records import UsageRecord
 from gateway.objects.billing import HELD_POOL
 from gateway.objects.catalogue import HeldObject
@@ -85,31 +85,9 @@ def moved_record(fact: MovedObject, utc_s: UtcS, currency: str, group: str) -> U
     job begins with the site whose work it is for, as those of its tasks do.
     """
     hour = datetime.fromtimestamp(float(utc_s), UTC).strftime("%Y-%m-%dT%H")
-    scope = ObjectScope.read(fact.scope)
-    return UsageRecord(
-        job=scope.record_job("moved", hour),
-        first=int(fact.ticket[:_NUMBER_DIGITS], 16),
-        tasks=0,
-        attempt=1,
-        user=fact.user,
-        project=scope.project,
-        name=MOVED_NAME,
-        pool=HELD_POOL,
-        worker=digest_text(fact.digest),
-        state="ok",
-        started_at_s=utc_s,
-        ended_at_s=utc_s,
-        wall_ns=0,
-        cpu_ns=0,
-        peak_memory_bytes=0,
-        price_nanos=0,
-        currency=currency,
-        tariff="",
-        cost_nanos=0,
-        group=group,
-        kind="moved",
-        moved_bytes=fact.moved_bytes,
-    )
+    job = ObjectScope.read(fact.scope).record_job("moved", hour)
+    first = int(fact.ticket[:_NUMBER_DIGITS], 16)
+    return replace(free_record(fact, job, first, HELD_POOL, utc_s, currency), group=group)
 
 
 def why_not_fetch(
