@@ -585,9 +585,7 @@ class Broker:
         client = self.clients.get(event.client)
         # Tasks recovered from the store were accepted before.
         refused = self.entitling.over(job, first, stop) if event.client else []
-        for low, high in refused:
-            job.known.add(low, high)
-            self._accounts.count(job, high - low)
+        self._know(job, refused)
         for low, high in job.known.missing(first, stop):
             calls = event.arguments[low - first : high - first]
             self._take_in(job, low, calls, inputs=event.inputs, is_new=client is not None)
@@ -657,12 +655,16 @@ class Broker:
                 self._narrowed(job)
             return True
         ranges = job.known.missing(event.first, event.first + len(event.arguments))
-        for first, stop in ranges:
-            job.known.add(first, stop)
-            self._accounts.count(job, stop - first)
+        self._know(job, ranges)
         self._completion.drop(job, ranges, "residency", why)
         self._registry.finish(job, self._utc_s)
         return False
+
+    def _know(self, job: Job, ranges: Iterable[Range]) -> None:
+        """Count new calls of a job."""
+        for first, stop in ranges:
+            job.known.add(first, stop)
+            self._accounts.count(job, stop - first)
 
     def _take_in(
         self, job: Job, first: int, calls: list[bytes], *, inputs: bool, is_new: bool
@@ -672,8 +674,7 @@ class Broker:
         `inputs`: some may have any. `is_new`: they come from a client, and not from the store.
         """
         count = len(calls)
-        job.known.add(first, first + count)
-        self._accounts.count(job, count)
+        self._know(job, [(first, first + count)])
         if job.spec.detached and is_new:
             self._write(records.BundleKept(job.id, first, count, pack(calls)), durable=True)
         runs = [(first, calls)]
