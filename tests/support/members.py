@@ -177,6 +177,17 @@ def distrusts(member: MemberSite) -> bool:
 
 
 @contextmanager
+def federated(*members: MemberSite) -> Iterator[tuple[MemberSite, ...]]:
+    """Sites that are up, as one federation; they stop in the end."""
+    try:
+        federate(*members)
+        yield members
+    finally:
+        for member in members:
+            member.gateway.stop()
+
+
+@contextmanager
 def dear_and_cheap(folder: Path, extra: str = "") -> Iterator[tuple[MemberSite, MemberSite]]:
     """London, dear and small, and Paris, cheap and larger: a federation, up.
 
@@ -186,9 +197,5 @@ def dear_and_cheap(folder: Path, extra: str = "") -> Iterator[tuple[MemberSite, 
         MemberSite(folder, "london", 1, "4 USD"),
         MemberSite(folder, "paris", 2, "0.04 USD", extra),
     )
-    try:
-        federate(*members)
+    with federated(*members):
         yield members
-    finally:
-        for member in members:
-            member.gateway.stop()

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from support.members import MemberSite, federate, run
+from support.members import MemberSite, federated, run
 from support.processes import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
@@ -27,12 +27,8 @@ def pair(tmp_path):
         text = each.config.read_text()
         each.config.write_text(text.replace("[contracts]\n", BACK_OFF))
         each.start()
-    try:
-        federate(*members)
+    with federated(*members):
         yield members
-    finally:
-        for each in members:
-            each.gateway.stop()
 
 
 def test_a_forbidden_job_of_another_user_slows_no_permitted_one(pair):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.answers import answer
-from support.members import MemberSite, dear_and_cheap, distrusts, federate, run
+from support.members import MemberSite, dear_and_cheap, distrusts, federated, run
 from support.processes import Process, make_certificate, wait_until
 
 from federation import Client
@@ -260,8 +260,7 @@ def test_a_client_that_loses_its_gateway_goes_to_a_site_that_it_never_heard_of(t
         member.config.write_text(text)
         member.start()
     london, paris = members
-    try:
-        federate(*members)
+    with federated(*members):
         run("trust", "london", "--users", "--may-send", "all", "--may-run", "all", *paris.where)
         text = token(london, "--user", "ada", "--sites", "london,paris")
         tls = TlsSettings(ca_file=alone, server_name="localhost")
@@ -279,6 +278,3 @@ def test_a_client_that_loses_its_gateway_goes_to_a_site_that_it_never_heard_of(t
                 wary.submit(square, 4).result(timeout=300)
         rows = paris.ask("report", kind="usage", by=["user"], whose="all")["rows"]
         assert "ada@london" in [row[0] for row in rows]
-    finally:
-        for member in members:
-            member.gateway.stop()

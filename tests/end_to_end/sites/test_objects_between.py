@@ -8,7 +8,7 @@ import time
 import cloudpickle
 import numpy as np
 import pytest
-from support.members import MemberSite, dear_and_cheap, federate, run, settled
+from support.members import MemberSite, dear_and_cheap, federated, run, settled
 from support.processes import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
@@ -104,8 +104,7 @@ def test_results_that_nobody_can_fetch_are_not_paid_and_their_tasks_run_elsewher
     assert port in text
     paris.config.write_text(text.replace(port, f'{port}\nbulk_advertise = "{NOWHERE}"'))
     paris.start()
-    try:
-        federate(*members)
+    with federated(*members):
         with london.client() as client:
             found = client.submit(grown, 3, 500_000)
             assert float(found.result(WAIT_S).sum()) == 1_500_000.0
@@ -115,9 +114,6 @@ def test_results_that_nobody_can_fetch_are_not_paid_and_their_tasks_run_elsewher
         assert "settled" not in london.deals("buy")
         for site in members:
             run("audit", "--config", str(site.config))  # fails where anything is wrong
-    finally:
-        for each in members:
-            each.gateway.stop()
 
 
 def test_explain_says_why_objects_stay_where_there_is_no_bulk_port(tmp_path):
@@ -131,20 +127,15 @@ def test_explain_says_why_objects_stay_where_there_is_no_bulk_port(tmp_path):
     assert changed != text
     london.config.write_text(changed)
     london.start()
-    try:
-        federate(*members)
-        with london.client() as client:
-            ref = client.put(np.arange(1000.0))
-            there = client.options(sites=["paris"]).submit(summed, ref)
-            assert there.why_waiting()
-            found = client.ask("explain", job=there.node[0])
-            assert "objects-stay" in str(found)
-            assert "bulk_listen" in str(found)
-            assert there.cancel()
-            assert client.submit(summed, ref).result(WAIT_S) == float(np.arange(1000.0).sum())
-    finally:
-        for each in members:
-            each.gateway.stop()
+    with federated(*members), london.client() as client:
+        ref = client.put(np.arange(1000.0))
+        there = client.options(sites=["paris"]).submit(summed, ref)
+        assert there.why_waiting()
+        found = client.ask("explain", job=there.node[0])
+        assert "objects-stay" in str(found)
+        assert "bulk_listen" in str(found)
+        assert there.cancel()
+        assert client.submit(summed, ref).result(WAIT_S) == float(np.arange(1000.0).sum())
 
 
 def test_a_carrier_that_is_killed_half_way_loses_no_call(pair):
@@ -211,11 +202,6 @@ def test_large_results_come_in_messages_where_the_seller_has_no_bulk_port(tmp_pa
     text = paris.config.read_text()
     paris.config.write_text(text.replace('bulk_listen = "tls+tcp://127.0.0.1:0"', ""))
     paris.start()
-    try:
-        federate(*members)
-        with london.client() as client:
-            found = client.options(sites=["paris"]).submit(grown, 3, 500_000).result(WAIT_S)
-            assert float(found.sum()) == 1_500_000.0
-    finally:
-        for each in members:
-            each.gateway.stop()
+    with federated(*members), london.client() as client:
+        found = client.options(sites=["paris"]).submit(grown, 3, 500_000).result(WAIT_S)
+        assert float(found.sum()) == 1_500_000.0

@@ -5,7 +5,7 @@ import sys
 import cloudpickle
 import numpy as np
 import pytest
-from support.members import MemberSite, federate, run
+from support.members import MemberSite, federated, run
 from support.processes import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
@@ -26,12 +26,8 @@ def pair(tmp_path):
         MemberSite(tmp_path, "london", 1, "4 USD"),
         MemberSite(tmp_path, "paris", 2, "0.04 USD", PRICES),
     )
-    try:
-        federate(*members)
+    with federated(*members):
         yield members
-    finally:
-        for each in members:
-            each.gateway.stop()
 
 
 def by_kind(site):
